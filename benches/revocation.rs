@@ -3,9 +3,9 @@
 //!
 //! The list is that of a company, of a large one, and of a public CA. Client and server run in this
 //! thread, without sockets, so that the figures have no noise of the network: TLS 1.3, P-256, one
-//! certificate. `nothing` is a service without revocation lists. The lists are searched for a serial
-//! number that is not on them, which takes longest. The cases alternate, because the machine may get
-//! slower or faster while the bench runs: the figure is the median ratio to `nothing`.
+//! certificate. `nothing` is a service without revocation lists. The lists are searched for a
+//! serial number that is not on them, which takes longest. The cases alternate, because the machine
+//! may get slower or faster while the bench runs: the figure is the median ratio to `nothing`.
 //!
 //! `load` is the whole check of a list in DER: signature, fields, and the sorted set. It happens in
 //! the control thread, once for each new list.
@@ -79,9 +79,9 @@ fn revocation(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Prints the median time of a handshake of each case, and its median ratio to the first case of the
-/// same round. A round has one handshake of each case, in an order that rotates, so that a drift of
-/// the machine affects all cases.
+/// Prints the median time of a handshake of each case, and its median ratio to the first case of
+/// the same round. A round has one handshake of each case, in an order that rotates, so that a
+/// drift of the machine affects all cases.
 fn handshakes(client: &Arc<ClientConfig>, servers: &[(String, Arc<ServerConfig>)]) {
     // `cargo test --benches` only checks that everything runs once.
     let is_test = std::env::args().any(|argument| argument == "--test");

@@ -9,7 +9,8 @@
 //! the filter gets the TLS alert `access_denied`.
 //!
 //! Sessions cannot be resumed, because `KeyVerifier::server_config` turns resumption off: rustls
-//! calls no client verifier on resumption, so a resumed session would outlive a change of the filter.
+//! calls no client verifier on resumption, so a resumed session would outlive a change of the
+//! filter.
 
 #![allow(clippy::print_stderr, reason = "a command-line program")]
 

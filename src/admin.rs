@@ -73,7 +73,8 @@ pub struct AdminSources {
     pub servers: ServerStates,
     /// The open connections of each address.
     pub loads: AddressLoads,
-    /// The stage of the proxy, and the drain by an operator; `/readyz` responds 200 while it serves.
+    /// The stage of the proxy, and the drain by an operator; `/readyz` responds 200 while it
+    /// serves.
     pub drain: Drain,
     /// Workers that hang; `/livez` and `/readyz` respond 503 while there is one.
     pub hanging: HangingWorkers,

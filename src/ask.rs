@@ -8,8 +8,9 @@
 //! | A question is verified, judged, decided, counted and logged. | `connection` |
 //!
 //! All doors share one path from a `ClientQuestion` to an `Answer`: `AskConnection::answer`.
-//! Nothing here decides about keys, and nothing here speaks to an upstream. A question that a client
-//! can provoke is denied and never an error of the protocol, because hosts may admit on errors.
+//! Nothing here decides about keys, and nothing here speaks to an upstream. A question that a
+//! client can provoke is denied and never an error of the protocol, because hosts may admit on
+//! errors.
 
 mod asker;
 mod connection;

@@ -28,8 +28,8 @@ use crate::tls::CertificateSummary;
 pub(crate) struct RefusalLog {
     recent_hits: RecentHits,
     hits: RepeatLimit<LoggedHit>,
-    /// Anonymous clients have their own limiter, so that a flood of them cannot suppress lines about
-    /// known clients.
+    /// Anonymous clients have their own limiter, so that a flood of them cannot suppress lines
+    /// about known clients.
     anonymous: RepeatLimit<LoggedAnonymous>,
     /// Clients that no rule names, for the same reason: they may be all clients of a CA.
     unnamed: RepeatLimit<LoggedHit>,

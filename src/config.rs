@@ -175,8 +175,8 @@ pub struct ListConfig {
     pub name: String,
     /// Path of the file.
     pub path: PathBuf,
-    /// Maximum size of the file, in bytes; a larger file is rejected. Default: 16 MiB, more than two
-    /// hundred thousand fingerprints; for a blocklist 256 MiB, four times the published one.
+    /// Maximum size of the file, in bytes; a larger file is rejected. Default: 16 MiB, more than
+    /// two hundred thousand fingerprints; for a blocklist 256 MiB, four times the published one.
     pub max_size: u64,
     /// The format of the file. Default: fingerprints.
     pub format: ListFormat,
@@ -215,8 +215,8 @@ pub struct BlocklistConfig {
     /// Age from which the list is reported as stale, by the date in its metadata; `None` reports
     /// none.
     pub max_age: Option<Duration>,
-    /// How to treat a file that is older than the list in use, by the dates in their metadata. Default:
-    /// reject.
+    /// How to treat a file that is older than the list in use, by the dates in their metadata.
+    /// Default: reject.
     pub rollback: Rollback,
     /// How to treat a file that lacks more than half of the records in use. Default: reject.
     pub shrink: Shrink,

@@ -1,10 +1,10 @@
 //! Dialects: how a client certificate and its address are written into a header field, and how a
 //! certificate is read from one.
 //!
-//! Readers are pure functions from the bytes of one field value to certificates, leaf first. A value
-//! that a reader rejects has no certificates: a client could have caused it, so it is never treated
-//! like an absent field. Input is bounded by the caller (`max_question_size`); time and memory are
-//! linear in it. Nothing here trusts a header: the caller must know who has set it.
+//! Readers are pure functions from the bytes of one field value to certificates, leaf first. A
+//! value that a reader rejects has no certificates: a client could have caused it, so it is never
+//! treated like an absent field. Input is bounded by the caller (`max_question_size`); time and
+//! memory are linear in it. Nothing here trusts a header: the caller must know who has set it.
 //!
 //! Sources: RFC 9440 (`Client-Cert`, `Client-Cert-Chain`), RFC 7239 (`Forwarded`), RFC 7468 (PEM),
 //! Envoy's documentation of `x-forwarded-client-cert`.

@@ -18,8 +18,8 @@ use serde_json::error::Category;
 
 use self::tree::{Node, fault};
 
-/// Maximum size of JSON in which the member is searched, in bytes, 1 MiB. The problem of larger JSON
-/// has no member.
+/// Maximum size of JSON in which the member is searched, in bytes, 1 MiB. The problem of larger
+/// JSON has no member.
 const MAX_SEARCHED: usize = 1 << 20;
 
 /// Why JSON cannot be used.

@@ -21,9 +21,9 @@ const MAX_UNACKNOWLEDGED: Duration = Duration::from_millis(i32::MAX.unsigned_abs
 /// acknowledgement ends after `unacknowledged`; with `None` after some 15 minutes
 /// (`net.ipv4.tcp_retries2`).
 ///
-/// `unacknowledged` (`TCP_USER_TIMEOUT`) also ends connections whose peer is alive and reads nothing
-/// for as long. It should not be shorter than the timeout of the protocol above. On Linux the
-/// connections that a listening socket accepts inherit both settings.
+/// `unacknowledged` (`TCP_USER_TIMEOUT`) also ends connections whose peer is alive and reads
+/// nothing for as long. It should not be shorter than the timeout of the protocol above. On Linux
+/// the connections that a listening socket accepts inherit both settings.
 ///
 /// # Errors
 /// Returns an error if the operating system rejects an option.

@@ -43,15 +43,15 @@
 //! | [`server`] | the whole proxy in one process |
 //! | [`cli`] | the command line, one file for each subcommand |
 //!
-//! A connection takes these steps: `accept`, ClientHello, service by SNI, handshake, identity, HTTP.
-//! The handshake verifies the chain and the proof of possession, then calls
+//! A connection takes these steps: `accept`, ClientHello, service by SNI, handshake, identity,
+//! HTTP. The handshake verifies the chain and the proof of possession, then calls
 //! [`guard::Guard::judge`]. The identity is judged again, because a resumed session has no
 //! verification. A changed file settles, is loaded and checked, and becomes part of the next
 //! [`snapshot::Snapshot`]. Each snapshot has new ticket keys, so that old sessions do not resume.
 //!
 //! Without the feature `proxy`, which is on by default, the crate is a library: [`pkbf`], [`spki`],
-//! [`badkeys`], [`guard`] and [`tls::KeyVerifier`], a client verifier for any rustls server. It then needs no
-//! async runtime, no HTTP and no command line.
+//! [`badkeys`], [`guard`] and [`tls::KeyVerifier`], a client verifier for any rustls server. It
+//! then needs no async runtime, no HTTP and no command line.
 
 // The tour links to modules of the feature `proxy`.
 #![cfg_attr(not(feature = "proxy"), allow(rustdoc::broken_intra_doc_links))]

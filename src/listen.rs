@@ -34,13 +34,14 @@ use crate::permit::{Permit, ResizableSemaphore};
 /// `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
-/// Maximum number of connections in the kernel's queue, and one that was taken from it. The queue of
-/// an inherited socket may be longer if `net.core.somaxconn` is.
+/// Maximum number of connections in the kernel's queue, and one that was taken from it. The queue
+/// of an inherited socket may be longer if `net.core.somaxconn` is.
 const MAX_QUEUED: usize = BACKLOG.unsigned_abs() as usize + 1;
 
 /// Maximum time for the TLS handshake of an asker, 10 s.
 const ASKER_HANDSHAKE: Duration = Duration::from_secs(10);
-/// Minimum time without an acknowledgement from an asker after which its connection is aborted, 5 s.
+/// Minimum time without an acknowledgement from an asker after which its connection is aborted, 5
+/// s.
 const MIN_UNACKNOWLEDGED: Duration = Duration::from_secs(5);
 
 /// A configured address, bound once per worker.
@@ -262,7 +263,8 @@ impl Acceptor {
         Ok(acceptor)
     }
 
-    /// Waits for the next connection and for its permit. A failed `accept` is retried after a pause.
+    /// Waits for the next connection and for its permit. A failed `accept` is retried after a
+    /// pause.
     ///
     /// At the limit, one connection waits here and the others in the kernel's queue. `None` means
     /// that the address is closed.

@@ -196,8 +196,8 @@ struct Output<W> {
 }
 
 impl<W: Write> Output<W> {
-    /// Writes `lines`. Waits for the reader also if the sink does not block, because another process
-    /// that has the same pipe or terminal open can make it so.
+    /// Writes `lines`. Waits for the reader also if the sink does not block, because another
+    /// process that has the same pipe or terminal open can make it so.
     fn write(&mut self, lines: &[u8]) -> io::Result<()> {
         if self.is_torn {
             self.write_all(b"\n")?; // the next line does not continue the torn one

@@ -105,8 +105,9 @@ pub struct RecentHit {
     /// The filter or list that contains the key, or the check that it fails.
     #[serde(flatten)]
     pub source: HitSource,
-    /// SubjectPublicKeyInfo (DER, in JSON as base64) of the key that is in a filter: the client's own,
-    /// or that of the issuer whose key was found. A source of proofs can be asked about it elsewhere.
+    /// SubjectPublicKeyInfo (DER, in JSON as base64) of the key that is in a filter: the client's
+    /// own, or that of the issuer whose key was found. A source of proofs can be asked about it
+    /// elsewhere.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "base64")]
     pub spki: Option<Box<[u8]>>,
     /// When the client was first seen.

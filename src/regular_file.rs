@@ -58,8 +58,8 @@ pub(crate) fn read(path: &Path, max_size: u64) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// The cause of an error of the operating system, and the remedy if the path, its permissions or the
-/// size of the file may be wrong.
+/// The cause of an error of the operating system, and the remedy if the path, its permissions or
+/// the size of the file may be wrong.
 pub(crate) fn explain(error: &io::Error) -> String {
     explain_sized(error, "give the path of another file, because no setting raises this maximum")
 }

@@ -339,7 +339,8 @@ fn start_access_log(
     LogWriter::start("access", file, logs.access_log())
 }
 
-/// Binds the addresses of a new configuration before it is in use, and then sets the level of the log.
+/// Binds the addresses of a new configuration before it is in use, and then sets the level of the
+/// log.
 fn prepare(workers: &Workers, set_log_level: SetLogLevel) -> Prepare {
     let addresses = Arc::clone(workers.addresses());
     let set_log_level = Arc::new(set_log_level);

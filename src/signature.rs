@@ -1,11 +1,11 @@
-//! minisign signatures of files: `NAME.minisig` beside a file, made with a key that the operator has
-//! chosen.
+//! minisign signatures of files: `NAME.minisig` beside a file, made with a key that the operator
+//! has chosen.
 //!
-//! A [`FileSignature`] is verified over content that has been read already, so that the bytes in use
-//! are the bytes that were signed. Verified are the signature of the content, and the signature of
-//! both the first one and the trusted comment. The comment itself has no meaning here: neither its
-//! time nor its file name is compared. Legacy signatures (`Ed`), which sign the content without a
-//! hash, are rejected. Format: <https://jedisct1.github.io/minisign/>
+//! A [`FileSignature`] is verified over content that has been read already, so that the bytes in
+//! use are the bytes that were signed. Verified are the signature of the content, and the signature
+//! of both the first one and the trusted comment. The comment itself has no meaning here: neither
+//! its time nor its file name is compared. Legacy signatures (`Ed`), which sign the content without
+//! a hash, are rejected. Format: <https://jedisct1.github.io/minisign/>
 
 mod error;
 mod file;
@@ -112,7 +112,8 @@ mod tests {
         assert_eq!(verify(KEY, &windows, b"test"), Ok(()));
     }
 
-    /// A comment of any other text, or a lost line, is an error, and no input is accepted or panics.
+    /// A comment of any other text, or a lost line, is an error, and no input is accepted or
+    /// panics.
     #[test]
     fn every_changed_byte_and_every_truncation_is_an_error() {
         let start = SIGNATURE.find('\n').unwrap();

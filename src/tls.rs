@@ -1,8 +1,8 @@
 //! TLS towards clients and upstreams: client verification, credentials, sessions and identities.
 //!
-//! [`ClientVerifier`] verifies chains and keeps their paths. [`KeyVerifier`] judges the keys on such
-//! a path, only after the client has proved that it holds the key. Both work in any rustls server
-//! and are left without the feature `proxy`. Nothing here speaks HTTP.
+//! [`ClientVerifier`] verifies chains and keeps their paths. [`KeyVerifier`] judges the keys on
+//! such a path, only after the client has proved that it holds the key. Both work in any rustls
+//! server and are left without the feature `proxy`. Nothing here speaks HTTP.
 
 #[cfg(feature = "proxy")]
 mod certificate;

@@ -6,7 +6,8 @@
 //! waits for the client.
 //!
 //! [`session`] has every call of rustls, [`hello`] the ClientHello that selects the service,
-//! [`buffer`] the buffers. Certificates are verified by the configuration, as in each rustls server.
+//! [`buffer`] the buffers. Certificates are verified by the configuration, as in each rustls
+//! server.
 
 mod buffer;
 mod hello;
@@ -136,7 +137,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
         })
     }
 
-    /// Waits for bytes from the socket, and reads `limit` bytes at most. 0 if the client has closed.
+    /// Waits for bytes from the socket, and reads `limit` bytes at most. 0 if the client has
+    /// closed.
     fn poll_receive(&mut self, context: &mut Context<'_>, limit: usize) -> Poll<io::Result<usize>> {
         let incoming = self.session.incoming();
         let polled = incoming.poll_fill(&mut self.io, limit, context);

@@ -1,5 +1,5 @@
-//! Traces: a span for each sampled request, with a child for its exchange with the upstream, exported
-//! over OTLP/HTTP. Nothing is traced without the table `[traces]`.
+//! Traces: a span for each sampled request, with a child for its exchange with the upstream,
+//! exported over OTLP/HTTP. Nothing is traced without the table `[traces]`.
 //!
 //! | step | module |
 //! | --- | --- |

@@ -28,8 +28,8 @@ pub(crate) fn utc(seconds: u64) -> String {
     rfc3339(seconds).replace('T', " ").replace('Z', " UTC")
 }
 
-/// [`utc`] and the distance from now, such as `2026-11-21 10:53:50 UTC (2 days ago)`. A message that
-/// is compared with the one before has [`utc`] alone.
+/// [`utc`] and the distance from now, such as `2026-11-21 10:53:50 UTC (2 days ago)`. A message
+/// that is compared with the one before has [`utc`] alone.
 pub(crate) fn dated(seconds: u64) -> String {
     format!("{} ({})", utc(seconds), ago(seconds, now()))
 }

@@ -2,7 +2,8 @@
 //! that fail, and reloads of filters and configurations. No response is wrong, and memory and file
 //! descriptors do not grow.
 //!
-//! Takes five seconds; `KEYGATE_SOAK_SECONDS=600 cargo test --release --test soak` takes ten minutes.
+//! Takes five seconds; `KEYGATE_SOAK_SECONDS=600 cargo test --release --test soak` takes ten
+//! minutes.
 
 #![allow(
     clippy::indexing_slicing,

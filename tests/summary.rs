@@ -1,4 +1,5 @@
-//! Not a test: lists the tests that were skipped. Cargo runs the test binaries by name, this one last.
+//! Not a test: lists the tests that were skipped. Cargo runs the test binaries by name, this one
+//! last.
 
 #![allow(
     dead_code,

@@ -1,7 +1,8 @@
 //! Throughput of hosts with the configurations of `deploy/authorizer`, with and without keygate.
 //!
 //! Host and keygate share the first core, each with one worker. The clients and the origin use the
-//! second. The configuration without keygate is the same one, with the lines that ask it as comments.
+//! second. The configuration without keygate is the same one, with the lines that ask it as
+//! comments.
 
 use std::any::Any;
 use std::fmt;

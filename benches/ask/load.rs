@@ -91,8 +91,9 @@ pub fn pace(door: &Door, time: Duration, rate: u32, revisions: &[Revision]) -> R
     })
 }
 
-/// Lets other tasks run, and then sleeps shorter than a timer of tokio. Without a sleep, a load with
-/// real-time priority would use its core alone and be stopped for 50 ms of each second (sched(7)).
+/// Lets other tasks run, and then sleeps shorter than a timer of tokio. Without a sleep, a load
+/// with real-time priority would use its core alone and be stopped for 50 ms of each second
+/// (sched(7)).
 async fn pause() {
     yield_now().await;
     std::thread::sleep(Duration::from_micros(10));

@@ -5,15 +5,15 @@
 //! Envoy with many questions under way, or many of nginx with one. `cargo bench --bench ask` prints
 //! for each protocol, with and without `client_auth`:
 //!
-//! * questions a second and CPU time of keygate for each, while each connection has as many questions
-//!   under way as the host would send;
+//! * questions a second and CPU time of keygate for each, while each connection has as many
+//! questions   under way as the host would send;
 //! * CPU time for each, and the latency at 50 %, 99 % and 99.9 %, of questions at a fixed rate.
 //!
 //! A question that is not answered with "allowed" ends the benchmark. `-- --seconds 30 --swaps 3`
 //! replaces the filter three times in the measurement at the fixed rate.
 //!
-//! `-- --with-hosts` prints requests a second of nginx, Envoy, HAProxy, Traefik and Caddy instead, as far
-//! as the machine has them, with and without keygate as their authorizer.
+//! `-- --with-hosts` prints requests a second of nginx, Envoy, HAProxy, Traefik and Caddy instead,
+//! as far as the machine has them, with and without keygate as their authorizer.
 //!
 //! keygate has one worker, on the first core, and a filter of 2^27 bits that is half full. The
 //! questions come from the second core, about a clean client with a P-256 key. Each figure is the
@@ -67,8 +67,8 @@ struct Arguments {
     /// Questions a second in the measurement of the latency.
     #[arg(long, default_value_t = 20_000)]
     rate: u32,
-    /// Filter swaps during each measurement of the latency, in equal intervals. Leaves out the other
-    /// measurement, and `client_auth`.
+    /// Filter swaps during each measurement of the latency, in equal intervals. Leaves out the
+    /// other measurement, and `client_auth`.
     #[arg(long, default_value_t = 0)]
     swaps: u32,
     /// Measures requests to real hosts, with and without keygate.

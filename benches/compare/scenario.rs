@@ -25,7 +25,8 @@ pub enum Scenario {
     Http1,
     /// The same over HTTP/2: 4 connections with 16 streams.
     Http2,
-    /// 2,000 GET requests a second on 32 connections, for the latency of a proxy with time to spare.
+    /// 2,000 GET requests a second on 32 connections, for the latency of a proxy with time to
+    /// spare.
     Rate,
     /// Response bodies of 1 MiB over HTTP/1.1, 8 connections.
     Download,

@@ -1,5 +1,5 @@
-//! Shared code of the benchmarks: their arguments, the cores of their processes, CPU time and memory,
-//! the origin and an HTTP client.
+//! Shared code of the benchmarks: their arguments, the cores of their processes, CPU time and
+//! memory, the origin and an HTTP client.
 
 #![allow(
     dead_code,

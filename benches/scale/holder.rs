@@ -55,7 +55,8 @@ impl Drop for Holder {
     }
 }
 
-/// The work of the process of a [`Holder`]: holds connections of the client whose files are in `pki`.
+/// The work of the process of a [`Holder`]: holds connections of the client whose files are in
+/// `pki`.
 pub(crate) async fn hold(address: SocketAddr, source: Option<Ipv4Addr>, pki: &Path, count: usize) {
     let config = client_config(&pki.join("ca.pem"), &pki.join("good.pem"), &pki.join("good.key"));
     let sockets = connect_all(address, source, &config, count, true).await;

@@ -59,7 +59,8 @@ const BUSY: usize = 32;
 const WOKEN: usize = 500;
 const REQUESTS: usize = 20_000;
 const SCRAPES: usize = 20;
-/// Time for the judgements of a filter swap. Scrapes that wait for their end would count as its cost.
+/// Time for the judgements of a filter swap. Scrapes that wait for their end would count as its
+/// cost.
 const SWAP: Duration = Duration::from_secs(3);
 const ACTIVE: &str = "keygate_connections_active{service=\"test\"}";
 const HIBERNATING: &str = "keygate_connections_hibernating{service=\"test\"}";

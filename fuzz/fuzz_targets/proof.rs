@@ -1,7 +1,7 @@
 //! Any bytes as a proof of compromise, and any header and payload as a proof that is signed or
-//! forged. A proof that verifies was signed here, contains the words, and is for the key in question.
-//! The first byte selects: `u` signed for the uncompressed point, `c` for the compressed one, `f`
-//! forged, any other byte: the rest is the proof.
+//! forged. A proof that verifies was signed here, contains the words, and is for the key in
+//! question. The first byte selects: `u` signed for the uncompressed point, `c` for the compressed
+//! one, `f` forged, any other byte: the rest is the proof.
 
 #![no_main]
 

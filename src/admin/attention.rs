@@ -1,5 +1,5 @@
-//! The conditions that need an operator, worst first: rejected and waiting updates, servers that are
-//! down, keys and files that expire soon.
+//! The conditions that need an operator, worst first: rejected and waiting updates, servers that
+//! are down, keys and files that expire soon.
 
 mod expiries;
 mod files;

@@ -1,7 +1,7 @@
 //! Requests that change something: `POST` with a JSON object.
 //!
-//! The content type must be `application/json`. A page of another site cannot send that type without
-//! a CORS preflight (Fetch standard), which this server never allows.
+//! The content type must be `application/json`. A page of another site cannot send that type
+//! without a CORS preflight (Fetch standard), which this server never allows.
 
 use std::time::Duration;
 

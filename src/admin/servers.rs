@@ -22,9 +22,9 @@ pub(super) struct ServerReport<'a> {
     pub(super) service: &'a str,
     /// The address as configured.
     pub(super) server: &'a str,
-    /// `healthy`; `unhealthy` by its health checks; `ejected` by a worker; or `failing`, if the last
-    /// requests of a worker failed, `max_failures` of them, and it is not ejected. A server without
-    /// health checks whose requests do not fail is `healthy`.
+    /// `healthy`; `unhealthy` by its health checks; `ejected` by a worker; or `failing`, if the
+    /// last requests of a worker failed, `max_failures` of them, and it is not ejected. A server
+    /// without health checks whose requests do not fail is `healthy`.
     pub(super) state: &'static str,
     /// When the last health check ended, in seconds since the Unix epoch; `null` without checks.
     pub(super) last_check: Option<u64>,

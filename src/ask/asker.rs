@@ -99,7 +99,8 @@ impl AskerRejection {
     /// The rejection of a peer whose handshake or verification has failed.
     pub(super) fn of_tls(error: &io::Error) -> Self {
         let result = HandshakeResult::from_error(error);
-        // Askers have no revocation lists: the alert of a proved compromise is that of a revocation.
+        // Askers have no revocation lists: the alert of a proved compromise is that of a
+        // revocation.
         if matches!(result, HandshakeResult::Compromised | HandshakeResult::Revoked) {
             return Self::Key;
         }

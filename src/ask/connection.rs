@@ -153,8 +153,8 @@ impl AskConnection {
         answer
     }
 
-    /// Checks that the asker may ask by this snapshot. A reload may have changed that since the last
-    /// question.
+    /// Checks that the asker may ask by this snapshot. A reload may have changed that since the
+    /// last question.
     fn still_permitted(&self, snapshot: &Snapshot) -> Result<(), AskerRejection> {
         match self.permission.get() {
             (generation, permission) if generation == snapshot.generation => permission,
@@ -162,9 +162,9 @@ impl AskConnection {
         }
     }
 
-    /// Takes the authorizer from the snapshot in use. Returns whether it is still configured, at the
-    /// same address and with the same protocol. Other peers may ask on another address: `askers.from`
-    /// does not apply to a peer on a Unix socket.
+    /// Takes the authorizer from the snapshot in use. Returns whether it is still configured, at
+    /// the same address and with the same protocol. Other peers may ask on another address:
+    /// `askers.from` does not apply to a peer on a Unix socket.
     fn follow(&self, snapshot: &Snapshot) -> bool {
         let mut authorizer = self.authorizer.borrow_mut();
         let Some(current) = snapshot.authorizer(authorizer.id) else { return false };

@@ -1,7 +1,7 @@
 //! A connection whose door splits its bytes into requests: buffers, timeouts and drain.
 //!
-//! A door implements [`Exchange`], which has the protocol and never waits. The responses to requests
-//! that are in the input together leave in one write.
+//! A door implements [`Exchange`], which has the protocol and never waits. The responses to
+//! requests that are in the input together leave in one write.
 
 use std::convert::Infallible;
 use std::future::ready;
@@ -22,8 +22,8 @@ pub(super) const PROGRESS_TIMEOUT: Duration = Duration::from_secs(10);
 /// Length of the responses that are kept for one write, in bytes. Further requests wait for it.
 const WRITE_SIZE: usize = 32 << 10;
 /// Requests that are answered without yielding to other connections. Under load there is always
-/// something to read, so that a connection would not yield by itself. It also yields after the check
-/// of a new key.
+/// something to read, so that a connection would not yield by itself. It also yields after the
+/// check of a new key.
 const ANSWERED_AT_ONCE: usize = 128;
 
 /// The requests of one connection and their responses, in the form of a protocol.

@@ -1,5 +1,5 @@
-//! The door for Envoy: `envoy.service.auth.v3.Authorization/Check` and `grpc.health.v1.Health/Check`
-//! over HTTP/2 without TLS negotiation.
+//! The door for Envoy: `envoy.service.auth.v3.Authorization/Check` and
+//! `grpc.health.v1.Health/Check` over HTTP/2 without TLS negotiation.
 //!
 //! A question that cannot be used is denied in a complete `CheckResponse`. A gRPC error is for
 //! faults of the host alone, because Envoy admits clients on errors with `failure_mode_allow`.
@@ -162,7 +162,8 @@ fn shortened<'a>(chain: Chain) -> SmallVec<[CertificateDer<'a>; 2]> {
     chain.into_iter().map(|certificate| -> CertificateDer<'a> { certificate }).collect()
 }
 
-/// The certificates in the bytes of a call's stream, received in pieces of `size` bytes. For fuzzing.
+/// The certificates in the bytes of a call's stream, received in pieces of `size` bytes. For
+/// fuzzing.
 ///
 /// # Errors
 /// Returns the reason if the question is denied without a judgement.

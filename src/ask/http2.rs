@@ -33,15 +33,15 @@ pub(super) const MIN_HEADER_SIZE: u32 = 2 << 20;
 /// Maximum time between the GOAWAY to an idle peer and the end of the connection.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Streams that may wait to be accepted although their peer has cancelled them, for each stream that
-/// a connection may have. h2 ends the connection above this; its default is 20 for all.
+/// Streams that may wait to be accepted although their peer has cancelled them, for each stream
+/// that a connection may have. h2 ends the connection above this; its default is 20 for all.
 const CANCELLED_PER_STREAM: usize = 16;
 
 /// Questions that are accepted before the first of them is answered. Their answers share a write.
 const MAX_BATCH: usize = 64;
 
-/// Questions that are answered without yielding to other connections. A connection also yields after
-/// the check of a new key.
+/// Questions that are answered without yielding to other connections. A connection also yields
+/// after the check of a new key.
 const ANSWERED_AT_ONCE: usize = 256;
 
 /// The settings that all doors share.

@@ -182,8 +182,8 @@ fn read_hello(frame: &mut FrameReader<'_>) -> Result<Hello, DisconnectReason> {
     }
 }
 
-/// The responses to the bytes of one connection, which arrive in `pieces`. A question with a readable
-/// certificate is admitted. For the fuzz target.
+/// The responses to the bytes of one connection, which arrive in `pieces`. A question with a
+/// readable certificate is admitted. For the fuzz target.
 #[doc(hidden)]
 pub fn responses<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
     let answer = |question: &ClientQuestion<'_>| {

@@ -11,11 +11,11 @@ use super::{
 /// A TLS-terminating reverse proxy that rejects clients whose keys are compromised or weak.
 ///
 /// keygate runs in front of mTLS services. The client proves in the TLS handshake that it holds its
-/// private key. keygate then looks the public key up in filters and exact lists of compromised keys,
-/// checks RSA keys that anybody can factor, and compares the names in the certificate with the rules
-/// of the service. A hit is rejected, flagged, or passed to the upstream in a header, according to the
-/// policy. A client that no rule names is rejected. Filters, lists, CAs, certificates and rules are
-/// reloaded without a restart.
+/// private key. keygate then looks the public key up in filters and exact lists of compromised
+/// keys, checks RSA keys that anybody can factor, and compares the names in the certificate with
+/// the rules of the service. A hit is rejected, flagged, or passed to the upstream in a header,
+/// according to the policy. A client that no rule names is rejected. Filters, lists, CAs,
+/// certificates and rules are reloaded without a restart.
 #[derive(Debug, Parser)]
 #[command(
     name = "keygate",
@@ -46,9 +46,9 @@ pub(super) enum CliCommand {
     Config(config::ConfigCommand),
     /// Show admitted and rejected clients on loopback.
     ///
-    /// Creates a CA, three clients, an upstream server, a source of proofs and a filter that holds the
-    /// keys of two clients. Shows that the client "good" is admitted, that "mallory" is rejected
-    /// because the source has a proof, and that "carol" is admitted because it has none.
+    /// Creates a CA, three clients, an upstream server, a source of proofs and a filter that holds
+    /// the keys of two clients. Shows that the client "good" is admitted, that "mallory" is
+    /// rejected because the source has a proof, and that "carol" is admitted because it has none.
     /// Prints the address of the status page and commands to try, then serves until Ctrl-C. The
     /// files are deleted at the end.
     Demo(demo::Args),
@@ -61,9 +61,9 @@ pub(super) enum CliCommand {
     Healthcheck(healthcheck::Args),
     /// Show what needs attention, and everything that is in use.
     ///
-    /// Prints the status page of the running proxy as text: first the conditions that need attention,
-    /// worst first, each with the whole reason and the command to run. Then follow filters, lists,
-    /// services, counts, expiry dates and the last rejected clients.
+    /// Prints the status page of the running proxy as text: first the conditions that need
+    /// attention, worst first, each with the whole reason and the command to run. Then follow
+    /// filters, lists, services, counts, expiry dates and the last rejected clients.
     Status(status::Args),
     /// Read changed files again: exit code 0 if everything is in use, 1 if a file was rejected.
     ///
@@ -103,18 +103,18 @@ pub(super) enum CliCommand {
     Key(key::Args),
     /// Ask a source of proofs about keys: exit code 0 if none is confirmed, 1 if any is.
     ///
-    /// The source is the one of the configuration, or --url and --proofs. With a configuration, only
-    /// keys in a filter of `confirm.filters` are asked about. Prints a line for each key: verdict,
-    /// fingerprint of the encoding, name of the encoding, position, and source. A verdict is
-    /// "confirmed", "cleared", or "probable" if there is no answer. The source learns the
+    /// The source is the one of the configuration, or --url and --proofs. With a configuration,
+    /// only keys in a filter of `confirm.filters` are asked about. Prints a line for each key:
+    /// verdict, fingerprint of the encoding, name of the encoding, position, and source. A verdict
+    /// is "confirmed", "cleared", or "probable" if there is no answer. The source learns the
     /// fingerprints; --dry-run shows them and asks nothing.
     Confirm(confirm::Args),
     /// Download filters and lists, check them, and replace the files.
     ///
-    /// Each filter and list with a `source` in the configuration is requested, unless it is unchanged.
-    /// A download that was cut short is continued. The checks of a reload are made before the file is
-    /// replaced. If anything is wrong, the file in use stays, and the exit code is 3. A running proxy
-    /// sees the new file by itself.
+    /// Each filter and list with a `source` in the configuration is requested, unless it is
+    /// unchanged. A download that was cut short is continued. The checks of a reload are made
+    /// before the file is replaced. If anything is wrong, the file in use stays, and the exit code
+    /// is 3. A running proxy sees the new file by itself.
     Fetch(fetch::Args),
     /// Verify and create proofs that a key is compromised.
     ///

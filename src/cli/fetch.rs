@@ -22,19 +22,19 @@ use crate::snapshot::ShrunkFilter;
 pub(super) struct Args {
     #[command(flatten)]
     config: ConfigArgs,
-    /// Fetch the public badkeys blocklist into this directory, without a configuration. The directory is
-    /// created if it does not exist.
+    /// Fetch the public badkeys blocklist into this directory, without a configuration. The
+    /// directory is created if it does not exist.
     #[arg(long, value_name = "DIR", conflicts_with = "config", value_hint = ValueHint::DirPath)]
     badkeys: Option<PathBuf>,
     /// URL of badkeysdata.json on a mirror, with --badkeys.
     #[arg(long, requires = "badkeys", conflicts_with = "config", default_value = BADKEYS_URL, value_hint = ValueHint::Url)]
     url: String,
-    /// CAs that may issue the certificate of the source (PEM), with --badkeys. Default: those of the
-    /// system.
+    /// CAs that may issue the certificate of the source (PEM), with --badkeys. Default: those of
+    /// the system.
     #[arg(long, value_name = "FILE", requires = "badkeys", conflicts_with = "config", value_hint = ValueHint::FilePath)]
     trust_anchors: Option<PathBuf>,
-    /// Fetch only files that do not exist. Before a start of the proxy, which needs its files, an old
-    /// file is better than none.
+    /// Fetch only files that do not exist. Before a start of the proxy, which needs its files, an
+    /// old file is better than none.
     #[arg(long, conflicts_with = "every")]
     missing: bool,
     /// Repeat after this time, such as "1h", until SIGTERM. After an error, repeat earlier.
@@ -54,8 +54,8 @@ pub(super) struct Args {
 
 /// First pause after an error, 1 min. It is doubled with each error in a row, up to `--every`.
 const FIRST_BACK_OFF: Duration = Duration::from_secs(60);
-/// Part by which a pause is longer or shorter at random, so that machines that were started together
-/// do not load the source together.
+/// Part by which a pause is longer or shorter at random, so that machines that were started
+/// together do not load the source together.
 const JITTER: f64 = 0.1;
 
 /// The outcome for one file.

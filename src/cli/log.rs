@@ -16,8 +16,8 @@ use crate::log_writer::{LineClass, LogWriter, LogWriterGuard};
 use crate::metrics::LogMetrics;
 use crate::server::SetLogLevel;
 
-/// Starts the log. Dropping the guard writes the buffered lines and stops the log. The function sets
-/// the level after a reload.
+/// Starts the log. Dropping the guard writes the buffered lines and stops the log. The function
+/// sets the level after a reload.
 pub(super) fn start(
     config: &LogConfig,
     metrics: &LogMetrics,

@@ -18,11 +18,12 @@ use crate::spki::{Fingerprint, InputError, keys_in};
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum ProofCommand {
-    /// Create the proofs of a private key: anyone who has one can prove that the key is compromised.
+    /// Create the proofs of a private key: anyone who has one can prove that the key is
+    /// compromised.
     ///
     /// Writes FINGERPRINT.jws into a directory, for use as `confirm.proofs` or on a mirror. An
-    /// elliptic-curve key has two files, one for each form of its point. The statement is the one of
-    /// pwnedkeys. A proof cannot be withdrawn. On a terminal, --yes is required.
+    /// elliptic-curve key has two files, one for each form of its point. The statement is the one
+    /// of pwnedkeys. A proof cannot be withdrawn. On a terminal, --yes is required.
     Create(create::Args),
     /// Verify a proof without a network: exit code 0 if it proves that a given key is compromised.
     ///
@@ -108,8 +109,8 @@ pub(super) fn check_directory(option: &str, directory: &Path) -> Result<(), CliE
     }
 }
 
-/// Writes a proof into `directory`, for all users, because a proof is not secret. A reader finds the
-/// old file or the whole new one.
+/// Writes a proof into `directory`, for all users, because a proof is not secret. A reader finds
+/// the old file or the whole new one.
 pub(super) fn write(
     directory: &Path,
     fingerprint: Fingerprint,

@@ -44,7 +44,8 @@ struct ReportBody {
     clients: Vec<Value>,
 }
 
-/// Fields of an entry that are printed as text: a client of one service, with one verdict and action.
+/// Fields of an entry that are printed as text: a client of one service, with one verdict and
+/// action.
 #[derive(Deserialize)]
 struct ReportedHit {
     service: String,
@@ -116,8 +117,8 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     Ok(Exit::Done)
 }
 
-/// The entries of each client, in the order in which the clients were last seen. A client is a key, or
-/// an address without a certificate, as on the status page.
+/// The entries of each client, in the order in which the clients were last seen. A client is a key,
+/// or an address without a certificate, as on the status page.
 fn by_client(hits: Vec<&ReportedHit>) -> Vec<Vec<&ReportedHit>> {
     let mut clients: Vec<Vec<&ReportedHit>> = Vec::new();
     let mut places: HashMap<&str, usize> = HashMap::new();

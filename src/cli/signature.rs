@@ -47,8 +47,8 @@ impl SignatureArgs {
     }
 }
 
-/// Verifies the signature of the file at `path`, which has this `content`, with the keys in the file
-/// `keys`.
+/// Verifies the signature of the file at `path`, which has this `content`, with the keys in the
+/// file `keys`.
 pub(super) fn verify(
     keys: &Path,
     path: &Path,

@@ -55,7 +55,8 @@ impl RefusalLog {
         self.log_and_remember(hit, &HitPeer::Client(peer), outcome(judgement, judged_at));
     }
 
-    /// Logs and remembers a client that another proxy asked about, and that was rejected or flagged. `chain` is what was judged, leaf first. The host has verified the proof of
+    /// Logs and remembers a client that another proxy asked about, and that was rejected or
+    /// flagged. `chain` is what was judged, leaf first. The host has verified the proof of
     /// possession.
     pub(crate) fn asked_hit(
         &self,

@@ -182,8 +182,8 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// The file or directory at `path`, which the value at `at` names. A relative path starts at the
-    /// directory of the configuration.
+    /// The file or directory at `path`, which the value at `at` names. A relative path starts at
+    /// the directory of the configuration.
     fn path(&self, at: &str, path: &Path) -> PathBuf {
         if path.as_os_str().is_empty() {
             self.invalid(at, "empty; give a path");

@@ -1,5 +1,5 @@
-//! The reference of all keys, read from `docs/configuration.md`. Tests compare that page with the code
-//! that reads configurations.
+//! The reference of all keys, read from `docs/configuration.md`. Tests compare that page with the
+//! code that reads configurations.
 
 const PAGE: &str = include_str!("../../docs/configuration.md");
 

@@ -22,8 +22,8 @@ pub struct UpstreamConfig {
     pub idle_timeout: Duration,
     /// Maximum age of a connection. An older one gets no further requests. Default: none.
     pub max_connection_age: Option<Duration>,
-    /// Maximum number of connections to all servers together. A request above it gets 503. One client
-    /// gets three quarters of them. Default: 10,000.
+    /// Maximum number of connections to all servers together. A request above it gets 503. One
+    /// client gets three quarters of them. Default: 10,000.
     pub max_connections: usize,
     /// Number of consecutive failures after which a server is ejected, unless it is the only one.
     /// Default: 5.

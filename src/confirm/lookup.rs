@@ -103,8 +103,8 @@ impl ProofDirectories {
         outcome
     }
 
-    /// Looks for a proof of any of `encodings` in a complete directory. If there is none, checks the
-    /// canaries afterwards, because an unmounted directory lacks every key. Blocks.
+    /// Looks for a proof of any of `encodings` in a complete directory. If there is none, checks
+    /// the canaries afterwards, because an unmounted directory lacks every key. Blocks.
     pub(super) fn look_up_complete(
         &self,
         encodings: &[CanaryKey],

@@ -22,9 +22,9 @@ pub struct Question {
 pub enum Ask {
     /// The answer is in use. Judge the key again.
     Answered,
-    /// No answer can come within `confirm.wait`: the source backs off or is blocked, the queue is too
-    /// long, or nothing is ever asked. The question may be kept, and a later answer is applied to
-    /// open connections.
+    /// No answer can come within `confirm.wait`: the source backs off or is blocked, the queue is
+    /// too long, or nothing is ever asked. The question may be kept, and a later answer is applied
+    /// to open connections.
     NotSoon,
     /// An answer may come soon.
     UnderWay(UnderWay),
@@ -39,8 +39,8 @@ impl UnderWay {
         Self(ended)
     }
 
-    /// Waits until the question is answered, or until it is clear that no answer comes soon. Returns
-    /// whether it is answered. The answer is in use then: judge the key again.
+    /// Waits until the question is answered, or until it is clear that no answer comes soon.
+    /// Returns whether it is answered. The answer is in use then: judge the key again.
     pub async fn ended(&mut self) -> bool {
         // The sender sends once if there is an answer, and is dropped at the end.
         let mut is_answered = false;

@@ -46,8 +46,8 @@ pub(super) struct Job {
     pub(super) number: u64,
     pub(super) stage: Stage,
     pub(super) question: Arc<Question>,
-    /// Whether the directories had a file that is no readable proof of the key. It may be the proof,
-    /// so that a 404 of the URL does not clear the key.
+    /// Whether the directories had a file that is no readable proof of the key. It may be the
+    /// proof, so that a 404 of the URL does not clear the key.
     pub(super) directory_failed: bool,
 }
 

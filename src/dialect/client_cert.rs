@@ -25,8 +25,8 @@ pub(crate) fn write_chain(intermediates: &[&CertificateDer<'_>]) -> Option<Strin
 /// which Caddy sends for a client without a certificate.
 ///
 /// # Errors
-/// Returns an error if `value` is not one byte sequence with a certificate. Parameters are an error,
-/// because RFC 9440 defines none.
+/// Returns an error if `value` is not one byte sequence with a certificate. Parameters are an
+/// error, because RFC 9440 defines none.
 pub fn read(value: &[u8]) -> Result<Option<CertificateDer<'static>>, MalformedValue> {
     match byte_sequence(value)? {
         b"" => Ok(None),
@@ -37,7 +37,8 @@ pub fn read(value: &[u8]) -> Result<Option<CertificateDer<'static>>, MalformedVa
 /// Adds the certificates in a value of `Client-Cert-Chain` to `chain`, which begins with the leaf.
 ///
 /// # Errors
-/// Returns an error if a member is not a byte sequence with a certificate, or if there are too many.
+/// Returns an error if a member is not a byte sequence with a certificate, or if there are too
+/// many.
 pub fn read_chain(value: &[u8], chain: &mut Chain) -> Result<(), MalformedValue> {
     for member in value.split(|&byte| byte == b',') {
         // Spaces and tabs may surround a comma (RFC 9651, section 4.2.1).

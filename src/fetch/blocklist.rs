@@ -16,8 +16,9 @@ pub(super) fn parse(url: &SourceUrl, json: &[u8]) -> Result<Metadata, FetchError
     Metadata::parse(json).map_err(|source| FetchError::Metadata { url: url.to_string(), source })
 }
 
-/// The blocklist that the metadata from `url` name. The list must be on the same server: a URL of another
-/// one could lead to a server that only this machine can reach, or to a connection without TLS.
+/// The blocklist that the metadata from `url` name. The list must be on the same server: a URL of
+/// another one could lead to a server that only this machine can reach, or to a connection without
+/// TLS.
 pub(super) fn named_list(url: &SourceUrl, metadata: &Metadata) -> Result<NamedList, FetchError> {
     let Some(found) = &metadata.blocklist_url else {
         let deprecation = metadata.deprecation.clone();

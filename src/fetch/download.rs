@@ -1,8 +1,9 @@
 //! One file: a conditional request, and the continuation of a download that was cut short.
 //!
 //! A partial file is continued only if the server confirms by a strong validator that the file is
-//! still the same (RFC 9110, section 13.1.5), and only until the machine restarts. A part is not synced
-//! before it is complete, so that a power failure may lose bytes of it, or leave zeros in their place.
+//! still the same (RFC 9110, section 13.1.5), and only until the machine restarts. A part is not
+//! synced before it is complete, so that a power failure may lose bytes of it, or leave zeros in
+//! their place.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -66,8 +67,8 @@ pub(super) struct PartialFile {
 struct PartRecord {
     source: SourceId,
     validators: Validators,
-    /// The content of [`BOOT_ID`] when the part was begun. `None` if it could not be read: the part is not
-    /// continued then.
+    /// The content of [`BOOT_ID`] when the part was begun. `None` if it could not be read: the part
+    /// is not continued then.
     boot: Option<String>,
 }
 
@@ -166,9 +167,9 @@ pub(super) async fn download_small(
     client.get(url, conditions, read).await
 }
 
-/// Requests a file into `part`. `known` are the validators of the file in use, if there is one. A part
-/// of an earlier run is continued if the file at the source is the same. After an error the part
-/// stays, unless it cannot be continued.
+/// Requests a file into `part`. `known` are the validators of the file in use, if there is one. A
+/// part of an earlier run is continued if the file at the source is the same. After an error the
+/// part stays, unless it cannot be continued.
 pub(super) async fn download(
     client: &FetchClient,
     url: &SourceUrl,
@@ -187,7 +188,8 @@ pub(super) async fn download(
             }
         };
         let read = async |response: Response<Incoming>, progress: &Progress| {
-            // The part is the whole file, or longer than another version (RFC 9110, section 15.5.17).
+            // The part is the whole file, or longer than another version (RFC 9110, section
+            // 15.5.17).
             if response.status() == StatusCode::RANGE_NOT_SATISFIABLE {
                 let is_whole =
                     header_text(&response, &header::CONTENT_RANGE) == format!("bytes */{kept}");
@@ -283,8 +285,8 @@ impl Transfer<'_> {
     }
 }
 
-/// The length of the whole file by a response with all that follows `kept` bytes of the version with
-/// these validators.
+/// The length of the whole file by a response with all that follows `kept` bytes of the version
+/// with these validators.
 fn rest_of(
     response: &Response<Incoming>,
     kept: u64,

@@ -16,8 +16,8 @@ use crate::tls::{self, TlsFileError};
 /// Maximum length of a value of a server in an error, in characters; the rest is cut.
 const MAX_SHOWN: usize = 200;
 
-/// Why a file was not fetched. The files in use are unchanged, unless an error between two renames left
-/// files that do not belong together; the next run completes that update.
+/// Why a file was not fetched. The files in use are unchanged, unless an error between two renames
+/// left files that do not belong together; the next run completes that update.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     /// Another process fetches the same file.

@@ -50,8 +50,8 @@ impl NextVersion {
         Ok(this)
     }
 
-    /// The next version that an earlier run has checked and not put in use. `None` if it is of another
-    /// source than `source`: it was downloaded from a server that is no longer configured.
+    /// The next version that an earlier run has checked and not put in use. `None` if it is of
+    /// another source than `source`: it was downloaded from a server that is no longer configured.
     pub(super) fn of_earlier_run(
         directory: PathBuf,
         target: &Path,
@@ -123,8 +123,8 @@ impl NextVersion {
     /// Puts this version, which has passed every check, in use.
     ///
     /// # Errors
-    /// Returns an error if a file cannot be renamed. The companions before it are in use then, and the
-    /// next run renames the rest.
+    /// Returns an error if a file cannot be renamed. The companions before it are in use then, and
+    /// the next run renames the rest.
     pub(super) fn install(self) -> Result<(), FetchError> {
         let names = self.names.iter().map(|name| name.to_string_lossy().into_owned()).collect();
         let checked = CheckedVersion { source: self.source.clone(), names };
@@ -159,8 +159,8 @@ fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// Renames a link to the file at `staged` over the one at `place`. On a file system without links, renames
-/// the file itself.
+/// Renames a link to the file at `staged` over the one at `place`. On a file system without links,
+/// renames the file itself.
 fn replace(staged: &Path, place: &Path) -> io::Result<()> {
     let mut name = OsString::from(".");
     name.push(place.file_name().unwrap_or_default());
@@ -192,8 +192,8 @@ fn link_or_copy(from: &Path, to: &Path) -> io::Result<()> {
 /// Gives `file` the mode and the owner of the file at `replaced`; without one, the mode 644.
 ///
 /// # Errors
-/// Returns an error if the owner cannot be given, and the readers of the old file might not be able to
-/// read the new one.
+/// Returns an error if the owner cannot be given, and the readers of the old file might not be able
+/// to read the new one.
 fn adopt(file: &File, replaced: &Path) -> io::Result<()> {
     let old = match fs::symlink_metadata(replaced) {
         Ok(metadata) if metadata.is_file() => metadata,

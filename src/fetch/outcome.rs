@@ -95,8 +95,8 @@ impl FetchJob {
     }
 }
 
-/// Keeps `state`. A success that cannot be kept is a failure, because the next run would download the
-/// file again.
+/// Keeps `state`. A success that cannot be kept is a failure, because the next run would download
+/// the file again.
 fn keep(work: &WorkDirectory, state: &FetchState, outcome: FetchOutcome) -> FetchOutcome {
     match (work.save(state), outcome) {
         (Ok(()), outcome) | (Err(_), outcome @ FetchOutcome::Failed(_)) => outcome,

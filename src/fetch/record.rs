@@ -16,8 +16,8 @@ const MAX_RECORD: u64 = 64 << 10;
 /// Flag of opens in the work directory. A symbolic link in it is an error.
 pub(super) const NO_LINK: i32 = libc::O_NOFOLLOW;
 
-/// The identity of a source: its URL, and the CAs that authenticate it. After a change of either, bytes
-/// of the earlier source are neither continued nor installed.
+/// The identity of a source: its URL, and the CAs that authenticate it. After a change of either,
+/// bytes of the earlier source are neither continued nor installed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SourceId {
     url: String,

@@ -1,4 +1,5 @@
-//! The record of earlier runs for a file: which version was put in use, and numbers for the metrics.
+//! The record of earlier runs for a file: which version was put in use, and numbers for the
+//! metrics.
 
 use std::fs;
 use std::io;

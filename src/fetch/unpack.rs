@@ -9,8 +9,8 @@ use lzma_rust2::XzReader;
 use super::error::UnpackError;
 use crate::badkeys::XZ_MAGIC;
 
-/// Maximum memory of the decoder, in KiB, 96 MiB; a file that needs more is rejected. `xz -9` needs 65
-/// MiB.
+/// Maximum memory of the decoder, in KiB, 96 MiB; a file that needs more is rejected. `xz -9` needs
+/// 65 MiB.
 const MAX_MEMORY: u32 = 96 << 10;
 /// Size of one read, in bytes.
 const CHUNK: usize = 256 << 10;
@@ -25,8 +25,8 @@ pub(super) fn is_packed(path: &Path) -> io::Result<bool> {
 /// Unpacks the file at `packed` to a new file at `target`.
 ///
 /// # Errors
-/// Returns an error if `packed` is damaged or truncated, if it needs more than 96 MiB of memory, if the content is
-/// larger than `max_size` bytes, or if `target` cannot be written.
+/// Returns an error if `packed` is damaged or truncated, if it needs more than 96 MiB of memory, if
+/// the content is larger than `max_size` bytes, or if `target` cannot be written.
 pub(super) fn unpack(packed: &Path, target: &Path, max_size: u64) -> Result<(), UnpackError> {
     let file = File::open(packed)
         .map_err(|source| UnpackError::Write { path: packed.to_owned(), source })?;

@@ -1,7 +1,7 @@
 //! The directory beside a file in which its next version is prepared: `.NAME.fetch`.
 //!
-//! The directory is on the file system of the file, so that a rename replaces the file. A lock in it keeps
-//! other processes away.
+//! The directory is on the file system of the file, so that a rename replaces the file. A lock in
+//! it keeps other processes away.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::ErrorKind;

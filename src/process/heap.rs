@@ -8,12 +8,12 @@ const BLOCK: usize = 4 << 20;
 
 /// Raises the amount of free memory that glibc keeps at the end of a heap, before threads start.
 ///
-/// The memory of bodies is allocated and freed with every read of a busy connection. With 256 KiB, a
-/// worker returned it to the kernel and faulted it in again: up to 220 page faults for 1 MiB of an
-/// HTTP/2 upload, and a quarter of the CPU time. glibc raises its thresholds to the size of a block
-/// that was mapped on its own and freed (`mallopt(3)`, `M_MMAP_THRESHOLD`), so that no call of
-/// `mallopt` is needed. An operator's `MALLOC_TRIM_THRESHOLD_` takes precedence. Other C libraries
-/// only allocate and free the block.
+/// The memory of bodies is allocated and freed with every read of a busy connection. With 256 KiB,
+/// a worker returned it to the kernel and faulted it in again: up to 220 page faults for 1 MiB of
+/// an HTTP/2 upload, and a quarter of the CPU time. glibc raises its thresholds to the size of a
+/// block that was mapped on its own and freed (`mallopt(3)`, `M_MMAP_THRESHOLD`), so that no call
+/// of `mallopt` is needed. An operator's `MALLOC_TRIM_THRESHOLD_` takes precedence. Other C
+/// libraries only allocate and free the block.
 pub(crate) fn keep_freed_memory() {
     drop(black_box(Vec::<u8>::with_capacity(BLOCK)));
 }

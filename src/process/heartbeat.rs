@@ -14,8 +14,8 @@ use tracing::{error, info};
 /// Interval between two looks at the heartbeats, 500 ms. Workers beat at least once a second.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// Looks in a row without a heartbeat after which a worker counts as hanging: 10 s. A flood of
-/// handshakes delays heartbeats by one or two seconds. Looks are counted and not the time, because a
-/// suspended process has no heartbeats either.
+/// handshakes delays heartbeats by one or two seconds. Looks are counted and not the time, because
+/// a suspended process has no heartbeats either.
 const MAX_SILENT_LOOKS: u32 = 20;
 /// Heartbeat count of a worker that has ended normally. A worker that panicked does not set it.
 const ENDED: u64 = u64::MAX;

@@ -45,7 +45,8 @@ pub(crate) fn serve_accepted(worker: &Rc<Worker>, accepted: Accepted) {
 
 /// Serves one accepted connection, from the ClientHello to the last response.
 ///
-/// No `async fn`, whose future would keep room for its arguments besides the values moved from them.
+/// No `async fn`, whose future would keep room for its arguments besides the values moved from
+/// them.
 fn serve(worker: Rc<Worker>, accepted: Accepted, open: CountGuard) -> impl Future<Output = ()> {
     let establishing = Box::pin(establish(Rc::clone(&worker), accepted));
     async move {
@@ -181,8 +182,8 @@ impl Established {
     /// Judges the client by the current snapshot. `None` if the connection is closed instead.
     ///
     /// The handshake may have begun with an older snapshot, and a resumed session never met the
-    /// verifier. Filters, CAs and CRLs may have been replaced since. Boxed, because a connection may
-    /// be held in this stage, and the handshake is freed before.
+    /// verifier. Filters, CAs and CRLs may have been replaced since. Boxed, because a connection
+    /// may be held in this stage, and the handshake is freed before.
     fn admit(self, worker: Rc<Worker>) -> Pin<Box<dyn Future<Output = Option<Admitted>>>> {
         Box::pin(admit(worker, self))
     }

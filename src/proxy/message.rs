@@ -1,7 +1,7 @@
 //! The parts of an HTTP message, shared by both sides of the proxy.
 //!
-//! Bodies that are received ([`incoming`]), requests on the way to a server ([`body`]), the state of
-//! an unfinished upload ([`upload`]), header fields ([`headers`]), informational responses
+//! Bodies that are received ([`incoming`]), requests on the way to a server ([`body`]), the state
+//! of an unfinished upload ([`upload`]), header fields ([`headers`]), informational responses
 //! ([`informational`]), and one stream of HTTP/2 as a body received, a body sent, or bytes both
 //! ways. Nothing here has a connection of its own.
 

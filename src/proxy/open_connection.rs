@@ -220,8 +220,8 @@ impl OpenConnection {
         self.rejection.get()
     }
 
-    /// Checks the timeouts of the connection. Returns whether the client's path has expired, and the
-    /// client must be judged again.
+    /// Checks the timeouts of the connection. Returns whether the client's path has expired, and
+    /// the client must be judged again.
     #[must_use]
     pub(crate) fn check(&self, now: Instant, time: SystemTime) -> bool {
         // At the next tick, not with the response: h2 sends GOAWAY before pending DATA, and some

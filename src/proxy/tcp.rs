@@ -60,7 +60,8 @@ pub(crate) async fn serve(
     }
 }
 
-/// The record of the connection for the access log; `None` if that is off. Only a request has spans.
+/// The record of the connection for the access log; `None` if that is off. Only a request has
+/// spans.
 fn record_of(worker: &Worker, connection: &Rc<OpenConnection>) -> Option<Box<Record>> {
     let mut record = Record::begin(worker.access_log.as_ref(), None, connection)?;
     record.request_line = RequestLine::tunnel();

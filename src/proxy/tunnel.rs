@@ -14,8 +14,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::open_connection::state::{Close, ConnectionState};
 
-/// Size of the buffer that the tunnels of a worker share, in bytes: the most that one direction of a
-/// tunnel keeps for a receiver that takes nothing.
+/// Size of the buffer that the tunnels of a worker share, in bytes: the most that one direction of
+/// a tunnel keeps for a receiver that takes nothing.
 const BUFFER: usize = 16 << 10;
 
 thread_local! {

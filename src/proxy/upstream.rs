@@ -152,8 +152,8 @@ impl Upstream {
     }
 
     /// Sends a request and waits for the head of the response, for at most `limit`, which is
-    /// `request_timeout`. Its expiry does not count as a failure of the upstream, because the client
-    /// may have been slow.
+    /// `request_timeout`. Its expiry does not count as a failure of the upstream, because the
+    /// client may have been slow.
     pub(crate) async fn send_within(
         &self,
         limit: Duration,

@@ -78,7 +78,8 @@ impl FileSignature {
         self.key_id.to_string()
     }
 
-    /// The trusted comment for people: at most 200 characters, none of which is a control character.
+    /// The trusted comment for people: at most 200 characters, none of which is a control
+    /// character.
     #[must_use]
     pub fn comment(&self) -> String {
         let shown = |it: char| match it {

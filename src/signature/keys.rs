@@ -32,7 +32,8 @@ impl MinisignKeys {
     /// the key, as minisign writes them.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be read, is larger than 16 KiB, or has anything but keys.
+    /// Returns an error if the file cannot be read, is larger than 16 KiB, or has anything but
+    /// keys.
     pub fn read(path: &Path) -> Result<Self, SignatureError> {
         Self::of_file(path, regular_file::read(path, MAX_SIZE))
     }
@@ -75,8 +76,8 @@ impl MinisignKeys {
         verifier.finalize().map_err(invalid)
     }
 
-    /// Reads the signature beside the file at `path`, and verifies that it is of `content`, which was
-    /// read from that file.
+    /// Reads the signature beside the file at `path`, and verifies that it is of `content`, which
+    /// was read from that file.
     ///
     /// # Errors
     /// Returns an error if there is no signature, or if it is not valid.

@@ -99,8 +99,8 @@ impl Loader {
         Self::start_with(state, config, file, metrics, links)
     }
 
-    /// Loads everything as [`Loader::start`] does, for a process that saves its state. `file` is the
-    /// configuration file. It is read again when it changes.
+    /// Loads everything as [`Loader::start`] does, for a process that saves its state. `file` is
+    /// the configuration file. It is read again when it changes.
     ///
     /// # Errors
     /// Returns an error also if a process of another configuration file uses the state directory.
@@ -266,7 +266,8 @@ impl Loader {
     /// Saves the state of filters and CRLs, if the configuration names a state directory. After a
     /// restart, older filters and CRLs are rejected, waiting updates still wait, and the filters in
     /// use can replace a file that is rejected. Nothing is written while another process holds the
-    /// lock on the directory. A failure is counted, and logged unless it is the same as the last one.
+    /// lock on the directory. A failure is counted, and logged unless it is the same as the last
+    /// one.
     ///
     /// # Errors
     /// Returns an error if the state file cannot be written. A copy that cannot be written is only

@@ -21,8 +21,8 @@ use rustls::pki_types::CertificateDer;
 
 use super::path::PathRoute;
 
-/// Maximum size of the chains of one thread, which all verifiers share, in bytes: some 800 chains of
-/// one certificate. Older chains are discarded.
+/// Maximum size of the chains of one thread, which all verifiers share, in bytes: some 800 chains
+/// of one certificate. Older chains are discarded.
 const MAX_BYTES: usize = 1 << 20;
 /// Maximum size of one chain, in bytes. Longer chains are verified in each handshake.
 const MAX_CHAIN: usize = 16 << 10;
@@ -96,8 +96,8 @@ impl ChainCache {
         CHAINS.with_borrow(|chains| chains.find(self.id, leaf, [intermediates, further], now))
     }
 
-    /// The cache's copy of these certificates, so that the connections of one client share it. Not a
-    /// result of a verification.
+    /// The cache's copy of these certificates, so that the connections of one client share it. Not
+    /// a result of a verification.
     pub(super) fn copy_of(
         &self,
         presented: &[CertificateDer<'_>],

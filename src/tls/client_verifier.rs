@@ -113,8 +113,8 @@ impl ClientVerifier {
         &self.anchors
     }
 
-    /// The path from `leaf` to a trust anchor at `now`. The client's possession of the key is another
-    /// check.
+    /// The path from `leaf` to a trust anchor at `now`. The client's possession of the key is
+    /// another check.
     ///
     /// # Errors
     /// Returns an error if the client presented more than [`MAX_CERTIFICATES`], or if no path is

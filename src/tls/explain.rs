@@ -78,7 +78,8 @@ fn certificate_error(error: &CertificateError) -> String {
     }
 }
 
-/// A time for people, such as `2026-11-21 10:53:50 UTC`. No certificate has a time after the year 9999.
+/// A time for people, such as `2026-11-21 10:53:50 UTC`. No certificate has a time after the year
+/// 9999.
 fn at(time: &UnixTime) -> String {
     let time = DateTime::from_unix_duration(Duration::from_secs(time.as_secs()));
     let text = |time: DateTime| time.to_string().replace('T', " ").replace('Z', " UTC");
@@ -130,7 +131,8 @@ pub(super) fn pem_error(error: &pem::Error) -> String {
     }
 }
 
-/// `text` with each name of a variant as words: `InvalidContentType` becomes `invalid content type`.
+/// `text` with each name of a variant as words: `InvalidContentType` becomes `invalid content
+/// type`.
 fn plain(text: &str) -> String {
     let mut words = String::with_capacity(text.len() + 16);
     for word in text.split_inclusive(|it: char| !it.is_ascii_alphanumeric()) {

@@ -23,8 +23,8 @@ pub struct RejectedClient {
     /// The verified path, leaf first, trust anchor last, as far as it was judged. If chain or
     /// signature failed verification, only the leaf that the client presented.
     pub chain: Vec<CertificateDer<'static>>,
-    /// The judgement that rejects the client, whose verdict has a position in `chain`; the client has
-    /// then proved that it holds the key of the leaf. `None` if chain or signature failed
+    /// The judgement that rejects the client, whose verdict has a position in `chain`; the client
+    /// has then proved that it holds the key of the leaf. `None` if chain or signature failed
     /// verification: the certificate may then be a copy.
     pub judgement: Option<Judgement>,
 }

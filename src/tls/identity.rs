@@ -157,9 +157,9 @@ impl ClientIdentity {
         self.judged_at
     }
 
-    /// Verifies the client again if a certificate of its path has expired at `now`, the trust anchor
-    /// included. rustls calls no verifier for resumed sessions and open connections, both of which
-    /// can outlive the path.
+    /// Verifies the client again if a certificate of its path has expired at `now`, the trust
+    /// anchor included. rustls calls no verifier for resumed sessions and open connections, both of
+    /// which can outlive the path.
     #[must_use]
     pub fn check_expiry(&self, verifier: &ClientVerifier, now: SystemTime) -> PathExpiry {
         if !self.is_due_for_check(now) {

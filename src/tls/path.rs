@@ -66,8 +66,8 @@ impl VerifiedPath {
         self.route.presented.iter().copied()
     }
 
-    /// The leaf and the intermediates of the path, in order, out of the certificates that the client
-    /// `presented`.
+    /// The leaf and the intermediates of the path, in order, out of the certificates that the
+    /// client `presented`.
     pub fn without_anchor<'a, 'der>(
         &'a self,
         presented: &'a [CertificateDer<'der>],

@@ -46,8 +46,8 @@ fn stored_path(handshake: &Handshake) -> Option<StoredPath> {
     }
 }
 
-/// The session without its path; `None` if it has expired. The path becomes that of the handshake in
-/// progress, and of a ticket that is issued in the resumed connection.
+/// The session without its path; `None` if it has expired. The path becomes that of the handshake
+/// in progress, and of a ticket that is issued in the resumed connection.
 fn unexpired(session: &[u8]) -> Option<Vec<u8>> {
     let (expiry, session) = session.split_first_chunk()?;
     let (anchor, session) = session.split_first_chunk()?;
@@ -66,9 +66,9 @@ fn unexpired(session: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-/// Whether the connection is resumed and has its new ticket already. A client that resumes a session
-/// uses one ticket and gets one; two, as after a full handshake, would cost 2 % of the handshake.
-/// OpenSSL sends as many (`SSL_CTX_set_num_tickets`).
+/// Whether the connection is resumed and has its new ticket already. A client that resumes a
+/// session uses one ticket and gets one; two, as after a full handshake, would cost 2 % of the
+/// handshake. OpenSSL sends as many (`SSL_CTX_set_num_tickets`).
 fn is_further_ticket_of_resumption() -> bool {
     handshake::with_current(|handshake| {
         let Some(handshake) = handshake else { return false };

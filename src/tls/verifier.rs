@@ -63,14 +63,14 @@ use crate::guard::{
 /// ```
 ///
 /// A server that resumes sessions must call [`KeyVerifier::judge_connection`] after each handshake,
-/// and close the connection on an error. The same call judges an open connection after the guard was
-/// replaced.
+/// and close the connection on an error. The same call judges an open connection after the guard
+/// was replaced.
 ///
 /// # Clients that the handshake accepts
 ///
-/// rustls calls no verifier for a client without a certificate, which the inner verifier may accept.
-/// With [`RejectWith::Http403`] the handshake accepts rejected keys as well. In both cases the server
-/// must call [`KeyVerifier::judge_connection`] after each handshake.
+/// rustls calls no verifier for a client without a certificate, which the inner verifier may
+/// accept. With [`RejectWith::Http403`] the handshake accepts rejected keys as well. In both cases
+/// the server must call [`KeyVerifier::judge_connection`] after each handshake.
 ///
 /// # Whole paths
 ///
@@ -98,8 +98,8 @@ pub struct KeyVerifier {
     deferral: Option<Arc<dyn Deferral>>,
 }
 
-/// Selects the rejected clients that complete their handshakes, because an answer may come soon that
-/// admits them. The server must judge each of them again before it serves the client.
+/// Selects the rejected clients that complete their handshakes, because an answer may come soon
+/// that admits them. The server must judge each of them again before it serves the client.
 pub trait Deferral: fmt::Debug + Send + Sync {
     /// Whether a client with this path, leaf first, which `policy` rejects with an alert, completes
     /// its handshake. The client has proved that it holds the key of the leaf. Never waits.
@@ -240,7 +240,8 @@ impl KeyVerifier {
         }
     }
 
-    /// Records a client whose chain or signature failed verification. Its certificate may be a copy.
+    /// Records a client whose chain or signature failed verification. Its certificate may be a
+    /// copy.
     fn record_unproven(leaf: &CertificateDer<'_>) {
         handshake::record_rejected(vec![leaf.clone().into_owned()], None);
     }

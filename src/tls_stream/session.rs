@@ -111,8 +111,8 @@ impl Session {
         self.incoming.memory() + self.outgoing.memory()
     }
 
-    /// Processes received records until the handshake is complete, or until one has plaintext, which
-    /// `deliver` gets.
+    /// Processes received records until the handshake is complete, or until one has plaintext,
+    /// which `deliver` gets.
     ///
     /// # Errors
     /// Returns an error if the client breaks the protocol. The alert waits to be sent.
@@ -142,8 +142,8 @@ impl Session {
     }
 
     /// The end of the first record that rustls was not offered, and how many bytes before this end
-    /// are only a part of a record. rustls looks at a part as well, because its first bytes may show
-    /// that it is no TLS.
+    /// are only a part of a record. rustls looks at a part as well, because its first bytes may
+    /// show that it is no TLS.
     fn next_record(&self) -> (usize, usize) {
         let filled = self.incoming.filled();
         let rest = filled.get(self.offered..).unwrap_or_default();
@@ -278,8 +278,8 @@ impl Session {
 
     /// Adds the records of `write` to the outgoing buffer, behind messages of rustls that wait.
     ///
-    /// rustls gets the bytes that it was offered before, and no others. It would decrypt others, and
-    /// there is no reader for the data.
+    /// rustls gets the bytes that it was offered before, and no others. It would decrypt others,
+    /// and there is no reader for the data.
     fn write(
         &mut self,
         write: impl FnOnce(

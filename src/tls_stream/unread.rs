@@ -2,8 +2,8 @@
 
 use tokio::io::ReadBuf;
 
-/// Data that waits for a reader: at most the rest of a record, or 8 KiB and a record of a client that
-/// is held before it is served.
+/// Data that waits for a reader: at most the rest of a record, or 8 KiB and a record of a client
+/// that is held before it is served.
 #[derive(Debug, Default)]
 pub(super) struct Unread {
     data: Vec<u8>,

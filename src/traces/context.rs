@@ -1,5 +1,5 @@
-//! The W3C trace context of a request: `traceparent` as the client sends it, and as the upstream gets
-//! it.
+//! The W3C trace context of a request: `traceparent` as the client sends it, and as the upstream
+//! gets it.
 //!
 //! Source: <https://www.w3.org/TR/trace-context/#traceparent-header>
 
@@ -39,8 +39,8 @@ impl RemoteParent {
         }
     }
 
-    /// Parses `VERSION-TRACE_ID-PARENT_ID-FLAGS`. A version above 00 may have more behind the flags,
-    /// after a further `-`. Version ff is invalid.
+    /// Parses `VERSION-TRACE_ID-PARENT_ID-FLAGS`. A version above 00 may have more behind the
+    /// flags, after a further `-`. Version ff is invalid.
     fn parse(field: &[u8]) -> Option<Self> {
         let (known, rest) = field.split_at_checked(LENGTH)?;
         let mut parts = known.split(|byte| *byte == b'-');

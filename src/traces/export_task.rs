@@ -19,8 +19,8 @@ use crate::snapshot::{ExposedKeyFile, Warning};
 
 /// Maximum number of requests in a batch.
 const MAX_BATCH: usize = 512;
-/// Interval in which the queue is emptied into the next batch, 100 ms. A worker that adds spans wakes
-/// nobody, because that would be a system call.
+/// Interval in which the queue is emptied into the next batch, 100 ms. A worker that adds spans
+/// wakes nobody, because that would be a system call.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum number of attempts to send a batch.
 const MAX_ATTEMPTS: u32 = 3;

@@ -141,8 +141,9 @@ fn with_whole_members(mut state: String) -> String {
     state
 }
 
-/// Whether one of `one_in` traces includes this one. The first 63 of the last 64 bits of its id decide, as in the
-/// sampler `TraceIdRatioBased` of OpenTelemetry, so that other services with the same ratio agree.
+/// Whether one of `one_in` traces includes this one. The first 63 of the last 64 bits of its id
+/// decide, as in the sampler `TraceIdRatioBased` of OpenTelemetry, so that other services with the
+/// same ratio agree.
 fn is_in_sample(trace: &TraceId, one_in: u64) -> bool {
     let [.., a, b, c, d, e, f, g, h] = *trace;
     let random = u64::from_be_bytes([a, b, c, d, e, f, g, h]) >> 1;

@@ -105,7 +105,8 @@ impl Asker for OverHttp {
     }
 }
 
-/// gRPC with Envoy's messages, as frames of HTTP/2: the calls of one connection, [`WINDOW`] at a time.
+/// gRPC with Envoy's messages, as frames of HTTP/2: the calls of one connection, [`WINDOW`] at a
+/// time.
 struct OverGrpc {
     stream: UnixStream,
     question: Vec<u8>,

@@ -20,8 +20,8 @@ fn instance(host: &str) -> Authorizer {
     Authorizer::of(host).global("shutdown = { readiness_delay = \"0s\", drain_timeout = \"30s\" }")
 }
 
-/// Drains one instance, starts it again, then drains the other one, while `load` sends requests to a
-/// host that asks both. No request fails.
+/// Drains one instance, starts it again, then drains the other one, while `load` sends requests to
+/// a host that asks both. No request fails.
 fn drain_both<'a>(
     load: &Load,
     mut first: &'a mut RunningAuthorizer,
@@ -65,7 +65,8 @@ fn haproxy_fails_no_connection_while_one_of_two_instances_is_drained() {
     drain_both_of_haproxy("haproxy-tcp");
 }
 
-/// Guards: `max_fails=0` of both servers, and `proxy_next_upstream`, in `deploy/authorizer/nginx/nginx.conf`.
+/// Guards: `max_fails=0` of both servers, and `proxy_next_upstream`, in
+/// `deploy/authorizer/nginx/nginx.conf`.
 #[test]
 fn nginx_fails_no_request_while_one_of_two_instances_is_drained() {
     let mut second = instance("nginx").start();

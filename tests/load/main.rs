@@ -1,4 +1,5 @@
-//! Filters and revocation lists that change under full load. On their own, because they take all cores.
+//! Filters and revocation lists that change under full load. On their own, because they take all
+//! cores.
 
 #![allow(
     clippy::indexing_slicing,

@@ -127,8 +127,8 @@ fn a_proof_with_the_exponent_three_verifies() {
     assert!(verify(proof.as_bytes(), &key.spki).is_ok());
 }
 
-/// Reads the private key (PEM), the `alg`, the `kid` and our proof, verifies the proof, and prints a
-/// proof of its own.
+/// Reads the private key (PEM), the `alg`, the `kid` and our proof, verifies the proof, and prints
+/// a proof of its own.
 const JWCRYPTO: &str = r#"
 import json, sys
 from jwcrypto import jwk, jws

@@ -1,5 +1,5 @@
-//! Proofs of compromise: the library alone, against wrong proofs, changed proofs, published keys and
-//! another implementation of JOSE.
+//! Proofs of compromise: the library alone, against wrong proofs, changed proofs, published keys
+//! and another implementation of JOSE.
 
 #![allow(
     dead_code,

@@ -16,7 +16,8 @@ pub struct Blocklist {
 }
 
 impl Blocklist {
-    /// A list with these keys (SPKI, DER), each in a collection. The collections 1 and 5 have names.
+    /// A list with these keys (SPKI, DER), each in a collection. The collections 1 and 5 have
+    /// names.
     pub fn new(keys: &[(&[u8], u8)]) -> Self {
         let records = keys.iter().map(|(spki, id)| record(spki, *id));
         let mut records: Vec<_> = records.collect();

@@ -30,8 +30,8 @@ pub struct Envoy {
 
 impl Envoy {
     /// Starts with `deploy/authorizer/NAME/envoy.yaml`, in which addresses and paths are replaced.
-    /// Certificates and sockets are in `directory`. Timeouts are 30 s. `change` makes further changes
-    /// to the text.
+    /// Certificates and sockets are in `directory`. Timeouts are 30 s. `change` makes further
+    /// changes to the text.
     pub fn start(
         name: &str,
         directory: &Path,
@@ -125,8 +125,8 @@ pub struct GrpcHost {
 }
 
 impl GrpcHost {
-    /// Connects to a Unix socket. grpcio would send its path as `:authority`, percent-encoded, which
-    /// h2 rejects.
+    /// Connects to a Unix socket. grpcio would send its path as `:authority`, percent-encoded,
+    /// which h2 rejects.
     pub fn connect(socket: &Path) -> Option<Self> {
         Self::with_authority(socket, "localhost")
     }

@@ -38,9 +38,9 @@ impl HaproxyFiles {
         })
     }
 
-    /// `deploy/authorizer/NAME/haproxy.cfg` and `keygate.spoe`, with the certificates and the socket
-    /// in the directory of `pki`. An answer may come too late on a loaded machine. `None` skips the
-    /// test.
+    /// `deploy/authorizer/NAME/haproxy.cfg` and `keygate.spoe`, with the certificates and the
+    /// socket in the directory of `pki`. An answer may come too late on a loaded machine. `None`
+    /// skips the test.
     pub fn documented(name: &str, pki: &Pki, upstream: SocketAddr) -> Option<Self> {
         let runs = Command::new("haproxy").arg("-v").output();
         let runs = runs.is_ok_and(|output| output.status.success());

@@ -87,15 +87,15 @@ impl HttpHost {
         self.run(authorizer, change, &[connecting, answers].concat())
     }
 
-    /// Starts keygate and the host, which waits for answers as long as documented. On a loaded machine
-    /// any answer may come too late.
+    /// Starts keygate and the host, which waits for answers as long as documented. On a loaded
+    /// machine any answer may come too late.
     pub fn start_with_documented_timeout(self) -> Option<HostScene> {
         let [connecting, _] = self.timeouts();
         self.run(self.authorizer(), |text| text, connecting)
     }
 
-    /// The documented timeouts of connections, and those of answers, which a loaded machine exceeds;
-    /// each with the one that tests use instead.
+    /// The documented timeouts of connections, and those of answers, which a loaded machine
+    /// exceeds; each with the one that tests use instead.
     fn timeouts(self) -> [&'static [(&'static str, &'static str)]; 2] {
         match self {
             Self::Caddy => [

@@ -273,8 +273,9 @@ impl Keygate {
         }
     }
 
-    /// What `curl` shows about a client that is rejected. During a pause of the machine, the lingering
-    /// close of the connection ends, and its reset may precede the alert. Such a client tries again.
+    /// What `curl` shows about a client that is rejected. During a pause of the machine, the
+    /// lingering close of the connection ends, and its reset may precede the alert. Such a client
+    /// tries again.
     pub fn rejection(&self, client: &Party) -> String {
         wait_for("an alert or a response", || {
             let output = self.curl(client, &[]);
@@ -293,8 +294,8 @@ impl Keygate {
         }
     }
 
-    /// Whether all threads are stopped. The first thread to run after SIGSTOP stops the others, which
-    /// answer until then.
+    /// Whether all threads are stopped. The first thread to run after SIGSTOP stops the others,
+    /// which answer until then.
     fn is_stopped(&self) -> Result<(), String> {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
         for thread in threads {

@@ -86,8 +86,8 @@ http {{
         if is_slow { write(flag, "").unwrap() } else { remove_file(flag).unwrap() }
     }
 
-    /// Dates each file by its content: the entity tag of nginx is the size and the time in seconds, so
-    /// that two versions of one second would be the same.
+    /// Dates each file by its content: the entity tag of nginx is the size and the time in seconds,
+    /// so that two versions of one second would be the same.
     pub fn date_files(&self) {
         for entry in walkdir::WalkDir::new(&self.files) {
             let entry = entry.unwrap();

@@ -1,8 +1,8 @@
-//! Shared code for tests of the running proxy: certificates made at run time, an origin that records
-//! every request, and the real binary with its log as a stream of events.
+//! Shared code for tests of the running proxy: certificates made at run time, an origin that
+//! records every request, and the real binary with its log as a stream of events.
 //!
-//! A wait is for an event (a log line, a request, the end of a process) or polls with a pause. Every
-//! wait fails after [`TIMEOUT`].
+//! A wait is for an event (a log line, a request, the end of a process) or polls with a pause.
+//! Every wait fails after [`TIMEOUT`].
 
 #![allow(
     dead_code,

@@ -55,7 +55,8 @@ impl Origin {
         })
     }
 
-    /// Responds like [`Origin::start`], to HEAD without content, and to a WebSocket upgrade with 101.
+    /// Responds like [`Origin::start`], to HEAD without content, and to a WebSocket upgrade with
+    /// 101.
     pub fn with_upgrades() -> Self {
         Self::responding(|request, tcp| {
             let response: &[u8] = if request.head.starts_with("HEAD ") {

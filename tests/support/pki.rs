@@ -317,9 +317,9 @@ impl Pki {
         self.client_with(name, Kind::P256, parameters)
     }
 
-    /// The result of `handshakes` with a client whose certificate was valid all the time, and expires
-    /// soon. On a loaded machine the handshakes are made again, with a certificate of twice the
-    /// lifetime.
+    /// The result of `handshakes` with a client whose certificate was valid all the time, and
+    /// expires soon. On a loaded machine the handshakes are made again, with a certificate of twice
+    /// the lifetime.
     pub fn with_brief_client<T>(
         &self,
         mut handshakes: impl FnMut(&Party) -> T,
@@ -388,8 +388,8 @@ impl Pki {
         Party { der: certificate, spki: spki.to_vec(), key: key.to_vec(), ..like }
     }
 
-    /// A revocation list (PEM) of our CA that names `revoked`, and is up to date for `lasts`; a list
-    /// that lasts no time has expired.
+    /// A revocation list (PEM) of our CA that names `revoked`, and is up to date for `lasts`; a
+    /// list that lasts no time has expired.
     pub fn crl(&self, name: &str, revoked: &[&Party], lasts: Duration) -> PathBuf {
         let mut list = RevocationList::new(1, revoked);
         list.expires = match lasts.is_zero() {

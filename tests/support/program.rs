@@ -64,7 +64,8 @@ pub fn reserved_address() -> SocketAddr {
     let mut reserved = RESERVED.lock().unwrap_or_else(PoisonError::into_inner);
     let (next, locks) = &mut *reserved;
     if *next == 0 {
-        // Processes begin at different ports, so that a port that was just closed rests for a while.
+        // Processes begin at different ports, so that a port that was just closed rests for a
+        // while.
         let spread = std::process::id() * 97 % u32::from(PORTS.end - PORTS.start);
         *next = PORTS.start + u16::try_from(spread).unwrap();
     }

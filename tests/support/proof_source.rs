@@ -1,5 +1,5 @@
-//! A source of proofs with every kind of answer, over real sockets. It responds at once, or when the
-//! test has set the reply.
+//! A source of proofs with every kind of answer, over real sockets. It responds at once, or when
+//! the test has set the reply.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};

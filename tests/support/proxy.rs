@@ -149,8 +149,8 @@ impl Configuration {
         self
     }
 
-    /// The configuration as a file has it. A source of proofs has an hour for each answer, unless the
-    /// test has set `confirm.wait` and `confirm.timeout`.
+    /// The configuration as a file has it. A source of proofs has an hour for each answer, unless
+    /// the test has set `confirm.wait` and `confirm.timeout`.
     pub fn text(&self) -> String {
         let mut table = self.0.clone();
         if let Some(Value::Table(confirm)) = table.get_mut("confirm") {
@@ -259,7 +259,8 @@ impl Running {
         assert_eq!(output.stdout, b"hello\n", "{}: {}", client.name, output_text(&output));
     }
 
-    /// Asserts that `client` is rejected in the handshake because the compromise of its key is proved.
+    /// Asserts that `client` is rejected in the handshake because the compromise of its key is
+    /// proved.
     pub fn revokes(&self, client: &Party) {
         let text = self.rejection(client);
         assert!(text.contains("certificate revoked"), "{}: {text}", client.name);

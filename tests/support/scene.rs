@@ -24,7 +24,8 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// The configuration names `path`; `prepare` puts the file there. It is given a finished filter.
+    /// The configuration names `path`; `prepare` puts the file there. It is given a finished
+    /// filter.
     pub fn with(path: &str, prepare: impl FnOnce(&Pki, &Path)) -> Self {
         Self::configured(prepare, |configuration| configuration.set("filters.path", path))
     }

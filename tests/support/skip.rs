@@ -1,7 +1,8 @@
 //! Tests that need a program, a file or a kernel feature that this machine lacks.
 //!
 //! Under `CI` such a test fails. Elsewhere it is skipped: the reason is kept in a file of
-//! `target/tmp/skipped`, and `tests/summary.rs`, the last binary of `cargo test`, prints all of them.
+//! `target/tmp/skipped`, and `tests/summary.rs`, the last binary of `cargo test`, prints all of
+//! them.
 
 use std::fs;
 use std::path::PathBuf;

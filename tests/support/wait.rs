@@ -46,15 +46,15 @@ pub fn wait_until(what: &str, is_met: impl Fn() -> bool) {
 /// Time for which the proxy reads what a rejected client still sends.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Whether the machine has paused for longer than a lingering close since `began`. The connection of a
-/// rejected client is closed then. Linux keeps the alert for a later read, but the next write but one
-/// fails, and clients that fail to write do not read.
+/// Whether the machine has paused for longer than a lingering close since `began`. The connection
+/// of a rejected client is closed then. Linux keeps the alert for a later read, but the next write
+/// but one fails, and clients that fail to write do not read.
 pub fn has_outlasted_linger(began: Instant) -> bool {
     began.elapsed() >= LINGER
 }
 
-/// Calls `exchange`, whose client reads its alert while it sends, until it succeeds. A failure within
-/// the time of the lingering close is final.
+/// Calls `exchange`, whose client reads its alert while it sends, until it succeeds. A failure
+/// within the time of the lingering close is final.
 ///
 /// # Panics
 /// Panics with the error of `exchange`.
@@ -68,11 +68,12 @@ pub fn read_alert(exchange: impl Fn() -> Result<(), String>) {
 /// Longest time for [`before`]. The rest of a test waits for its end, with [`TIMEOUT`].
 const LONGEST: Duration = Duration::from_secs(40);
 
-/// Calls `begin` with a time that is `lasts` away, such as the expiry of a certificate. Returns that
-/// time, and the result of `begin`.
+/// Calls `begin` with a time that is `lasts` away, such as the expiry of a certificate. Returns
+/// that time, and the result of `begin`.
 ///
-/// If the time has come before `begin` is done, or within a second after it, the machine was too slow:
-/// `begin` is called again with a time twice as far away. Times in certificates are whole seconds.
+/// If the time has come before `begin` is done, or within a second after it, the machine was too
+/// slow: `begin` is called again with a time twice as far away. Times in certificates are whole
+/// seconds.
 ///
 /// # Panics
 /// Panics if `begin` panics before the time, or if the longest time was too short.

@@ -39,8 +39,8 @@ impl RsaKey {
         Self::new([first, second])
     }
 
-    /// A key as the library of Infineon generated it: both primes are k·M + (65537^a mod M), where M
-    /// is a product of the first primes.
+    /// A key as the library of Infineon generated it: both primes are k·M + (65537^a mod M), where
+    /// M is a product of the first primes.
     pub fn roca(bits: u32) -> Self {
         let count = match bits {
             512..=960 => 39,

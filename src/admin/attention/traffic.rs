@@ -9,8 +9,8 @@ use crate::admin::view::View;
 use crate::listen::AddressLoad;
 use crate::unix_time::utc;
 
-/// Share of failed exchanges with the upstream above which a service needs attention, as in the alert
-/// `KeygateRequestsUnanswered`.
+/// Share of failed exchanges with the upstream above which a service needs attention, as in the
+/// alert `KeygateRequestsUnanswered`.
 const AMBER_FAILURES: f64 = 0.05;
 /// Share of failed exchanges above which a service does not work, as in the alert
 /// `KeygateUpstreamUnreachable`.
@@ -24,8 +24,8 @@ pub(super) fn conditions(view: &View) -> Vec<Attention> {
     all
 }
 
-/// The servers that get no requests, or whose requests fail. One is amber if its service has responses
-/// of another server, or if other requests to it succeed.
+/// The servers that get no requests, or whose requests fail. One is amber if its service has
+/// responses of another server, or if other requests to it succeed.
 fn servers_down(servers: &[ServerReport<'_>], view: &View) -> Vec<Attention> {
     let (up, down): (Vec<_>, Vec<_>) = servers.iter().partition(|server| server.is_up());
     let serving: BTreeSet<&str> = up.iter().map(|server| server.service).collect();

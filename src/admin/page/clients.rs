@@ -1,4 +1,5 @@
-//! The rows of rejected and flagged clients: one for each client, whatever services it connected to.
+//! The rows of rejected and flagged clients: one for each client, whatever services it connected
+//! to.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -45,8 +46,8 @@ pub(super) struct HitRow<'a> {
     pub(super) action: &'static str,
     pub(super) count: u64,
     pub(super) last_seen: String,
-    /// The filter or list that has the key, or the check that it fails, after "found"; empty if there
-    /// is none.
+    /// The filter or list that has the key, or the check that it fails, after "found"; empty if
+    /// there is none.
     pub(super) found: String,
     /// Name of the proof of a confirmed key; empty without one.
     pub(super) proof: &'a str,

@@ -25,7 +25,8 @@ pub(crate) struct StatusHeader {
     name: Bytes,
     /// Every spelling with an underscore. Envoy passes on a field that is not named.
     others: Vec<Bytes>,
-    /// The encoded [`OkHttpResponse`] with the last value. Most answers have the one of clean clients.
+    /// The encoded [`OkHttpResponse`] with the last value. Most answers have the one of clean
+    /// clients.
     ok_response: RefCell<Option<(HeaderValue, Bytes)>>,
 }
 

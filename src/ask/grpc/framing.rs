@@ -1,6 +1,7 @@
 //! The length-prefixed message of a unary call: one byte of flags, four of length, the message.
 //!
-//! Source: <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>, "Length-Prefixed-Message".
+//! Source: <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>,
+//! "Length-Prefixed-Message".
 
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;

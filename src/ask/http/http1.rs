@@ -135,8 +135,8 @@ impl<A: FnMut(Result<RequestFields<'_>, Unusable>) -> HttpAnswer> Requests<A> {
         RequestsEnd::Answered
     }
 
-    /// Whether a head may end in the bytes that were not searched. So a peer that sends single bytes
-    /// does not cause a parse for each of them.
+    /// Whether a head may end in the bytes that were not searched. So a peer that sends single
+    /// bytes does not cause a parse for each of them.
     fn may_be_whole(&self, input: &[u8]) -> bool {
         let rest = input.get(self.searched.saturating_sub(2)..).unwrap_or_default();
         let ends = |end: &[u8]| rest.windows(end.len()).any(|window| window == end);

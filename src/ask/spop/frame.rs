@@ -1,4 +1,5 @@
-//! The frames of SPOP 2.0, HAProxy's Stream Processing Offload Protocol: headers, items and actions.
+//! The frames of SPOP 2.0, HAProxy's Stream Processing Offload Protocol: headers, items and
+//! actions.
 //!
 //! Source: HAProxy, `doc/SPOE.txt`, sections 3.2 and 3.4.
 

@@ -1,7 +1,7 @@
 //! Questions and answers: NOTIFY frames, and the ACK frame of each.
 //!
-//! The content of an argument comes from a client. A payload that cannot be read is therefore denied
-//! in the ACK, because a DISCONNECT would fail the questions of other clients, too.
+//! The content of an argument comes from a client. A payload that cannot be read is therefore
+//! denied in the ACK, because a DISCONNECT would fail the questions of other clients, too.
 //! Source: HAProxy, `doc/SPOE.txt`, sections 3.2.6, 3.2.7 and 3.4.
 
 use std::time::Instant;

@@ -1,5 +1,5 @@
-//! A connection of HAProxy over a stream in memory. The clock is paused: a sleep moves it at once, so
-//! that time limits are tested without waiting.
+//! A connection of HAProxy over a stream in memory. The clock is paused: a sleep moves it at once,
+//! so that time limits are tested without waiting.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

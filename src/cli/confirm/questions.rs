@@ -102,7 +102,8 @@ impl AskedKey {
         self.named().find(|(known, _)| known == fingerprint).map(|(_, name)| name)
     }
 
-    /// Whether a filter that the source does not answer for has the key. The source cannot clear it.
+    /// Whether a filter that the source does not answer for has the key. The source cannot clear
+    /// it.
     pub(super) fn is_in_other_filter(&self) -> bool {
         self.is_in_other_filter
     }

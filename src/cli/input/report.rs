@@ -91,8 +91,8 @@ impl ReportLines {
     }
 }
 
-/// Whether `json` has a member with this name, quotes included. Quotes in a value are escaped, and no
-/// colon follows a value.
+/// Whether `json` has a member with this name, quotes included. Quotes in a value are escaped, and
+/// no colon follows a value.
 fn has_member(json: &[u8], name: &[u8]) -> bool {
     json.windows(name.len()).enumerate().any(|(start, window)| {
         let after = json.get(start + name.len()..).unwrap_or_default();

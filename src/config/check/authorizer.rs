@@ -23,8 +23,8 @@ const QUESTION_SIZES: std::ops::RangeInclusive<u64> = 8192..=(4 << 20);
 const MAX_CONNECTIONS: usize = 1 << 20;
 /// Maximum of `max_streams`; a larger number is a typing error.
 const MAX_STREAMS: u32 = 100_000;
-/// Maximum number of hyphens and underscores in the status header with `ext-authz`. Each answer names
-/// every spelling of it for Envoy to remove: 63 with six hyphens.
+/// Maximum number of hyphens and underscores in the status header with `ext-authz`. Each answer
+/// names every spelling of it for Envoy to remove: 63 with six hyphens.
 const MAX_SEPARATORS: usize = 6;
 
 impl Checker<'_> {

@@ -9,8 +9,8 @@ use crate::badkeys;
 use crate::config::{FilterConfig, ListConfig, ListFormat};
 
 impl Checker<'_> {
-    /// Checks that each filter and list has a file of its own, and each blocklist a directory of its
-    /// own, because `badkeysdata.json` in a directory is the metadata of one blocklist.
+    /// Checks that each filter and list has a file of its own, and each blocklist a directory of
+    /// its own, because `badkeysdata.json` in a directory is the metadata of one blocklist.
     pub(super) fn files_once(&self, filters: &[FilterConfig], lists: &[ListConfig]) {
         let filters = filters.iter().enumerate();
         let filters = filters.map(|(index, filter)| {

@@ -94,7 +94,8 @@ impl<'a> Slip<'a> {
         self.text.lines().nth(self.line.saturating_sub(1)).unwrap_or_default()
     }
 
-    /// The cause and the remedy. `message` is that of the parser: a description, and what it expected.
+    /// The cause and the remedy. `message` is that of the parser: a description, and what it
+    /// expected.
     fn explain(&self, message: &str) -> String {
         let description = message.split_once(", expected").map_or(message, |(text, _)| text);
         match description {

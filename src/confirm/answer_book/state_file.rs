@@ -1,7 +1,7 @@
 //! The answers in the state directory.
 //!
-//! A proof in `state.dir/proofs` is verified again whenever it is read. `state.dir/confirm.json` has
-//! the cleared keys, and the keys of the proofs. Its loss costs questions only.
+//! A proof in `state.dir/proofs` is verified again whenever it is read. `state.dir/confirm.json`
+//! has the cleared keys, and the keys of the proofs. Its loss costs questions only.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -107,9 +107,9 @@ impl AnswerBook {
         }
     }
 
-    /// The text of the state file, at most [`MAX_SIZE`] bytes. The cleared keys that were asked about
-    /// last have room first. A proof whose key has no room is found again when its client comes
-    /// back.
+    /// The text of the state file, at most [`MAX_SIZE`] bytes. The cleared keys that were asked
+    /// about last have room first. A proof whose key has no room is found again when its client
+    /// comes back.
     pub(in crate::confirm) fn to_file(&self) -> serde_json::Result<Vec<u8>> {
         let mut file = AnswersFile {
             source: self.basis.source.clone(),

@@ -153,9 +153,9 @@ impl AskingTask {
         }
     }
 
-    /// The attempt to take the lock on the state directory, which another process held at the start,
-    /// and to read the answers of that process; `None` without a state directory. The result is
-    /// `None` while the other process runs.
+    /// The attempt to take the lock on the state directory, which another process held at the
+    /// start, and to read the answers of that process; `None` without a state directory. The result
+    /// is `None` while the other process runs.
     fn take_over(
         &self,
     ) -> Option<impl Future<Output = io::Result<Option<Box<AnswerBook>>>> + 'static> {

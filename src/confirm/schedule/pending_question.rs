@@ -142,8 +142,8 @@ impl PendingQuestion {
         resumed.map(|until| until.saturating_duration_since(now)).unwrap_or_default()
     }
 
-    /// Waits for the next attempt: for `pause`, or for a back-off by the number of failures. Returns
-    /// the time until then.
+    /// Waits for the next attempt: for `pause`, or for a back-off by the number of failures.
+    /// Returns the time until then.
     pub(super) fn back_off(&mut self, pause: Option<Duration>, now: Instant) -> Duration {
         self.failures = self.failures.saturating_add(1);
         let retry = pause.map_or_else(|| back_off(self.failures), jittered);

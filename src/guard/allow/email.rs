@@ -32,7 +32,8 @@ impl EmailRules {
     }
 }
 
-/// `address` with its host in lower case; `None` if it is not a printable local part and a host name.
+/// `address` with its host in lower case; `None` if it is not a printable local part and a host
+/// name.
 fn normalized<'a>(address: &[u8], buffer: &'a mut [u8]) -> Option<&'a str> {
     let copy = buffer.get_mut(..address.len())?;
     copy.copy_from_slice(address);

@@ -135,8 +135,8 @@ pub(super) fn sockets() -> BitFlags<AccessFs> {
     AccessFs::MakeSock | AccessFs::RemoveFile
 }
 
-/// The directories of the Unix sockets that the process listens on. Landlock has no rights to create
-/// a file in a file of another kind.
+/// The directories of the Unix sockets that the process listens on. Landlock has no rights to
+/// create a file in a file of another kind.
 pub(super) fn socket_directories(config: &Config) -> Vec<PathBuf> {
     let directories = asker_directories(config).chain(directory_of(&config.admin));
     directories.filter(|directory| directory.is_dir()).collect()

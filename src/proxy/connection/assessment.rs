@@ -22,8 +22,8 @@ pub(super) struct Assessment {
 }
 
 impl Assessment {
-    /// Judges the client of a handshake with `handshake_service`. `None` if a reload has removed the
-    /// service, or if the certificate is no longer accepted.
+    /// Judges the client of a handshake with `handshake_service`. `None` if a reload has removed
+    /// the service, or if the certificate is no longer accepted.
     pub(super) fn new(
         worker: &Worker,
         handshake_service: &Service,
@@ -55,9 +55,9 @@ impl Assessment {
         worker.inquiry.is_enabled() && self.judgement.leaves_questions(depth)
     }
 
-    /// Asks about the client's keys, waits if the answers are decisive, and judges the client again:
-    /// an answer may come at any time after a judgement, and leaves no question then. `None` if the
-    /// client closes meanwhile, or as for [`Assessment::new`].
+    /// Asks about the client's keys, waits if the answers are decisive, and judges the client
+    /// again: an answer may come at any time after a judgement, and leaves no question then. `None`
+    /// if the client closes meanwhile, or as for [`Assessment::new`].
     pub(super) async fn answered(
         self,
         worker: &Worker,

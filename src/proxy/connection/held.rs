@@ -85,9 +85,9 @@ fn decision(worker: &Worker, service: &Service, identity: &ClientIdentity) -> Op
 
 /// Waits until the client has closed the connection, or has sent what TLS does not permit.
 ///
-/// Decrypts what the client sends; the service finds it later. Above [`MAX_EARLY_DATA`] nothing more
-/// is read, and the close is not noticed. A client of a TCP service may close its side behind its
-/// data and read on.
+/// Decrypts what the client sends; the service finds it later. Above [`MAX_EARLY_DATA`] nothing
+/// more is read, and the close is not noticed. A client of a TCP service may close its side behind
+/// its data and read on.
 async fn client_gone(stream: &mut TlsStream<TcpStream>, is_http: bool) {
     loop {
         match poll_fn(|context| stream.poll_prefetch(context)).await {

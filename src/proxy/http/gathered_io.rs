@@ -1,8 +1,8 @@
 //! The connection below h2, which gathers what h2 writes.
 //!
-//! h2 writes and flushes each DATA frame on its own. Over TLS this is a system call for each 16 KiB.
-//! Here a flush of h2 does nothing. The connection is flushed when its buffer is full, and when h2
-//! has nothing left to write.
+//! h2 writes and flushes each DATA frame on its own. Over TLS this is a system call for each 16
+//! KiB. Here a flush of h2 does nothing. The connection is flushed when its buffer is full, and
+//! when h2 has nothing left to write.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -39,7 +39,8 @@ impl<IO: ClientIo> GatheredIo<IO> {
         Self(Rc::new(RefCell::new(Gathered { io, is_waiting: false, failure: None })))
     }
 
-    /// Writes to the socket what waits. If the socket takes no more, the task is woken when it does.
+    /// Writes to the socket what waits. If the socket takes no more, the task is woken when it
+    /// does.
     pub(crate) fn flush(&self, context: &mut Context<'_>) {
         let mut this = self.0.borrow_mut();
         if let Poll::Ready(Err(error)) = this.poll_flush(context) {

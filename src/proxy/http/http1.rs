@@ -1,8 +1,8 @@
 //! A client's HTTP/1.1 connection. hyper serves it while requests are in flight or expected soon.
 //!
 //! An idle connection hibernates: hyper's state and buffers, some 30 KiB, are freed. Socket and TLS
-//! session stay, and the first readable byte, a close or an eviction builds the state again. No byte
-//! is lost, because hyper has read nothing that belongs to the next request, or returns it.
+//! session stay, and the first readable byte, a close or an eviction builds the state again. No
+//! byte is lost, because hyper has read nothing that belongs to the next request, or returns it.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -78,7 +78,8 @@ async fn wait_for_event(tcp: &TcpStream, state: &ConnectionState) {
 /// The layers between hyper and a client's connection.
 type Http1Io<IO> = TokioIo<Resumable<WithInformational<WithCloseCheck<IO, ConnectionState>>>>;
 
-/// Serves requests. Returns the connection if it is idle and may hibernate, and closes it otherwise.
+/// Serves requests. Returns the connection if it is idle and may hibernate, and closes it
+/// otherwise.
 async fn serve_awake<IO>(http: Rc<HttpConnection>, mut io: IO) -> Option<IO>
 where
     IO: ClientIo,

@@ -40,8 +40,8 @@ const STREAM_WINDOW: u32 = 256 << 10;
 /// Flow-control window of the connection, in bytes.
 const CONNECTION_WINDOW: u32 = 1 << 20;
 
-/// Maximum length of a client's frame, in bytes; a longer one is a `FRAME_SIZE_ERROR`. h2 buffers one
-/// frame. With the default, 16 KiB, an upload took 667 µs of CPU for each MiB instead of 567.
+/// Maximum length of a client's frame, in bytes; a longer one is a `FRAME_SIZE_ERROR`. h2 buffers
+/// one frame. With the default, 16 KiB, an upload took 667 µs of CPU for each MiB instead of 567.
 const MAX_FRAME: u32 = 64 << 10;
 
 /// A client's HTTP/2 connection.

@@ -23,7 +23,8 @@ pub(crate) enum Purpose {
     Upgrade,
 }
 
-/// Checks the head of a request and rewrites it for the upstream. Returns the fields to add as well.
+/// Checks the head of a request and rewrites it for the upstream. Returns the fields to add as
+/// well.
 ///
 /// # Errors
 /// Returns the status of the response if the request must not reach the upstream.

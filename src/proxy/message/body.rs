@@ -25,8 +25,8 @@ pub(crate) fn is_safe(method: &Method) -> bool {
     [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE].contains(method)
 }
 
-/// A second copy of a request that is safe to send twice (RFC 9110, section 9.2.2). The fields are a
-/// list, because few copies are sent: a hash table took 1,100 more instructions over HTTP/1.1.
+/// A second copy of a request that is safe to send twice (RFC 9110, section 9.2.2). The fields are
+/// a list, because few copies are sent: a hash table took 1,100 more instructions over HTTP/1.1.
 #[derive(Debug)]
 pub(crate) struct SecondRequest {
     method: Method,

@@ -196,11 +196,11 @@ pub(crate) struct BackgroundSend {
 type BoxedSending = Pin<Box<dyn Future<Output = SendEnd>>>;
 
 impl BackgroundSend {
-    /// Sends the body of a request, and drops `held` when it is sent. `None` if the body was sent at
-    /// once.
+    /// Sends the body of a request, and drops `held` when it is sent. `None` if the body was sent
+    /// at once.
     ///
-    /// A server that has responded may take no more of the body and not reset the stream. The stream
-    /// is reset if the server takes nothing for `stall_timeout` after the response.
+    /// A server that has responded may take no more of the body and not reset the stream. The
+    /// stream is reset if the server takes nothing for `stall_timeout` after the response.
     pub(crate) async fn start<B, H>(
         body: B,
         stream: SendStream<Bytes>,

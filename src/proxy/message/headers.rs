@@ -160,8 +160,8 @@ pub(crate) fn header_value(text: &str) -> Option<HeaderValue> {
 #[error("Content-Length is invalid")]
 pub(crate) struct InvalidContentLength;
 
-/// The `Content-Length` of a message; `None` if it has none. Equal ones, in one field or in several,
-/// count as one (RFC 9110, section 8.6).
+/// The `Content-Length` of a message; `None` if it has none. Equal ones, in one field or in
+/// several, count as one (RFC 9110, section 8.6).
 ///
 /// # Errors
 /// Returns an error if it is not a number, above [`i64::MAX`], or if several differ.
@@ -236,7 +236,8 @@ const REQUEST_ID_LENGTH: usize = 32;
 /// Number of ids that share one allocation.
 const REQUEST_IDS_AT_ONCE: usize = 32;
 
-/// The `X-Request-Id` of a request: the client's own if it is trusted and well-formed, or a new one.
+/// The `X-Request-Id` of a request: the client's own if it is trusted and well-formed, or a new
+/// one.
 pub(crate) fn request_id(headers: &HeaderMap, is_trusted: bool) -> Option<HeaderValue> {
     if is_trusted {
         let mut given = headers.get_all(X_REQUEST_ID).iter();

@@ -247,8 +247,9 @@ impl Dialer {
         timeout(self.connect_timeout, connecting).await.map_err(|_| self.timed_out())?
     }
 
-    /// Connects to the first address that accepts. Each has an equal part of the remaining time, but
-    /// at least [`MIN_CONNECT_TIME`], so that one that does not respond leaves time for the next.
+    /// Connects to the first address that accepts. Each has an equal part of the remaining time,
+    /// but at least [`MIN_CONNECT_TIME`], so that one that does not respond leaves time for the
+    /// next.
     async fn connect_tcp(&self, port: u16) -> Result<TcpStream, DialError> {
         let began = Instant::now();
         let connect = |source| DialError::Connect { server: self.server.to_string(), source };

@@ -22,8 +22,8 @@ use crate::proxy::message::incoming::HttpError;
 use crate::resolver::Resolver;
 use crate::snapshot::{Current, Service};
 
-/// Checks every server of every service, and starts again for a service whose upstream changes. Runs
-/// on the control thread until `swaps` closes.
+/// Checks every server of every service, and starts again for a service whose upstream changes.
+/// Runs on the control thread until `swaps` closes.
 pub async fn supervise(
     current: Current,
     mut swaps: watch::Receiver<u64>,

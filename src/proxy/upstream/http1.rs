@@ -18,8 +18,8 @@ use crate::proxy::message::body::OutgoingRequest;
 use crate::proxy::message::incoming::{BodyConnection, Http1Error, Incoming, ServerBody};
 
 /// Maximum bytes that are read from a connection at once, and queued for it. A response whose head
-/// is larger is a 502. Pieces of hyper's 400 KiB exceed the second-level cache: with them a download
-/// over HTTP/2 took 650 µs of CPU for each MiB instead of 567.
+/// is larger is a 502. Pieces of hyper's 400 KiB exceed the second-level cache: with them a
+/// download over HTTP/2 took 650 µs of CPU for each MiB instead of 567.
 const MAX_BUFFER: usize = 128 << 10;
 
 /// An HTTP/1.1 connection to a server.

@@ -181,9 +181,9 @@ impl Http2Connection {
         poll_fn(|context| self.sender.poll_ready(context)).await.is_ok()
     }
 
-    /// Sends a request on the connection of `slot`, and waits for the head of the response. The slot
-    /// is shared with the upload, which may last longer than the response. The stream is reset if
-    /// the server takes nothing of the upload for `stall_timeout` after the response.
+    /// Sends a request on the connection of `slot`, and waits for the head of the response. The
+    /// slot is shared with the upload, which may last longer than the response. The stream is reset
+    /// if the server takes nothing of the upload for `stall_timeout` after the response.
     pub(crate) async fn send<S: AsMut<Self> + Debug + 'static>(
         request: OutgoingRequest,
         mut slot: S,

@@ -1,7 +1,8 @@
 //! The HTTP/2 connections to a server, and the stream slots on them that its requests share.
 //!
 //! A stream that its client does not read holds its slot. One client therefore gets three quarters
-//! of the slots at most ([`ClientShares`]), and a further connection is opened when slots are short.
+//! of the slots at most ([`ClientShares`]), and a further connection is opened when slots are
+//! short.
 
 mod waiting;
 

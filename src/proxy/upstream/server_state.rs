@@ -1,8 +1,8 @@
 //! The state of each upstream server that all workers and the status page share.
 //!
-//! It is written when a connection opens or closes, when a health check ends, when a worker ejects the
-//! server, and once a second at most while its exchanges fail; for a request that succeeds only if it is
-//! the first one after such failures.
+//! It is written when a connection opens or closes, when a health check ends, when a worker ejects
+//! the server, and once a second at most while its exchanges fail; for a request that succeeds only
+//! if it is the first one after such failures.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -110,8 +110,8 @@ impl ServerState {
         }
     }
 
-    /// When the health checks found the server unhealthy, in seconds since the Unix epoch; `None` if
-    /// it is healthy.
+    /// When the health checks found the server unhealthy, in seconds since the Unix epoch; `None`
+    /// if it is healthy.
     pub(crate) fn unhealthy_since(&self) -> Option<u64> {
         (!self.is_healthy()).then(|| self.unhealthy_since.load(Ordering::Relaxed))
     }

@@ -1,7 +1,7 @@
 //! The access log: one line for each request, and for each connection of a TCP service.
 //!
-//! A separate thread writes the lines. If the reader of standard output stalls, lines are dropped, and
-//! no worker waits.
+//! A separate thread writes the lines. If the reader of standard output stalls, lines are dropped,
+//! and no worker waits.
 
 mod line;
 

@@ -60,8 +60,8 @@ impl CrlState {
     /// The marks of the service with this name. `own` replaces those of the last save.
     ///
     /// For lists without a mark of the service, those of the services and authorizers that are not
-    /// among `configured` count, because one of them may be this service under its previous name. The
-    /// marks of other configured services do not count, because they may have other files.
+    /// among `configured` count, because one of them may be this service under its previous name.
+    /// The marks of other configured services do not count, because they may have other files.
     pub(super) fn marks(
         &self,
         service: &str,

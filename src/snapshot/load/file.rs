@@ -128,8 +128,8 @@ where
 /// thread and with a deadline.
 ///
 /// # Errors
-/// Returns the error of `call`, or an error if the file does not respond in time. `call` may succeed
-/// later.
+/// Returns the error of `call`, or an error if the file does not respond in time. `call` may
+/// succeed later.
 pub(crate) fn call_with<T, E>(
     path: &Path,
     call: impl FnOnce() -> Result<T, E> + Send + 'static,

@@ -1,5 +1,5 @@
-//! Copies of the exact lists in use, kept in the state directory. A start whose list file is rejected
-//! uses the copy.
+//! Copies of the exact lists in use, kept in the state directory. A start whose list file is
+//! rejected uses the copy.
 //!
 //! A copy is named by the SHA-256 of the name of its list. Its first line has the SHA-256 of the
 //! content after it. The content has the form of the list:
@@ -9,8 +9,8 @@
 //! | fingerprints | a line for each digest, in ascending order; the file itself if it was signed |
 //! | badkeys | a line of JSON with date and names, as in `badkeysdata.json`, then the records |
 //!
-//! The content of a list that was signed begins with the four lines of the signature. It is verified
-//! again, because another key may be configured at the next start.
+//! The content of a list that was signed begins with the four lines of the signature. It is
+//! verified again, because another key may be configured at the next start.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -68,8 +68,8 @@ pub(crate) enum ReadIf {
     Changed,
 }
 
-/// Maximum time to wait for the writers of the files of one source: [`MAX_FIRST_WAIT`], less the time
-/// that sources before it took and could not be used.
+/// Maximum time to wait for the writers of the files of one source: [`MAX_FIRST_WAIT`], less the
+/// time that sources before it took and could not be used.
 ///
 /// One such source fails the whole attempt. The others are read for their errors then.
 #[derive(Debug)]
@@ -126,7 +126,8 @@ impl<T> LastGood<T> {
         }
     }
 
-    /// Reads the files at `paths` for the first time. Waits for their writers for `max_wait` at most.
+    /// Reads the files at `paths` for the first time. Waits for their writers for `max_wait` at
+    /// most.
     ///
     /// # Errors
     /// Returns the last error of `read`.
@@ -176,8 +177,8 @@ impl<T> LastGood<T> {
         self.paths = paths;
     }
 
-    /// Calls `read` with the value in use if a file has changed and all have settled, or if the last
-    /// attempt could not read the files.
+    /// Calls `read` with the value in use if a file has changed and all have settled, or if the
+    /// last attempt could not read the files.
     ///
     /// The caller then calls [`LastGood::replace`], [`LastGood::record_unchanged`] or
     /// [`LastGood::record_rejection`].

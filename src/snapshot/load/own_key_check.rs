@@ -24,7 +24,8 @@ impl Loader {
         services.chain(authorizers).collect()
     }
 
-    /// Keeps the compromised keys for the warnings, sets their metrics, and logs those that their service tolerates.
+    /// Keeps the compromised keys for the warnings, sets their metrics, and logs those that their
+    /// service tolerates.
     ///
     /// # Errors
     /// Returns the compromised keys of all services that do not tolerate them.

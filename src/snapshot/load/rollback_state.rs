@@ -25,8 +25,8 @@ use crate::json;
 use crate::regular_file::{self, FileSize};
 use crate::snapshot::report::WaitingReport;
 
-/// Maximum size of a state file, 16 MiB: enough for thousands of filters, or for tens of thousands of
-/// revocation lists. A larger file is an error, and is not written.
+/// Maximum size of a state file, 16 MiB: enough for thousands of filters, or for tens of thousands
+/// of revocation lists. A larger file is an error, and is not written.
 pub(super) const MAX_SIZE: u64 = 16 << 20;
 /// Maximum length of a value in an error, in characters; the rest is cut.
 const MAX_SHOWN: usize = 80;
@@ -112,8 +112,8 @@ impl FilterRecord {
         self.waiting.as_ref()
     }
 
-    /// Bounds what the file holds for the filter `name`, and checks the digest that becomes part of a
-    /// path.
+    /// Bounds what the file holds for the filter `name`, and checks the digest that becomes part of
+    /// a path.
     fn checked(mut self, name: &str) -> io::Result<Self> {
         let is_digest = |text: &String| {
             text.len() == 64 && text.bytes().all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f'))
@@ -163,8 +163,8 @@ impl RollbackState {
     /// Without `may_write`, the records stay in memory.
     ///
     /// # Errors
-    /// Returns an error if the state file or a copy cannot be written. Without a copy, the watermark
-    /// is saved nevertheless.
+    /// Returns an error if the state file or a copy cannot be written. Without a copy, the
+    /// watermark is saved nevertheless.
     pub(crate) fn save(
         &mut self,
         in_use: impl Iterator<Item = (FilterRecord, Arc<NamedFilter>)>,

@@ -22,7 +22,8 @@ pub(super) struct SavedState {
     pub(super) rollback: RollbackState,
     pub(super) crls: CrlState,
     pub(super) lists: KeptLists,
-    /// Nothing is saved until this lock is held. `None` if the process does not share the directory.
+    /// Nothing is saved until this lock is held. `None` if the process does not share the
+    /// directory.
     lock: Option<StateLock>,
     /// Why the state could not be saved the last time.
     problems: Vec<String>,

@@ -67,8 +67,8 @@ pub(crate) fn verify_beside(
     verify(keys, signature, content).map(Some)
 }
 
-/// Verifies that `signature`, which was kept with `content`, was made with a key in the file `keys`.
-/// `path` is the place of the content. Without `keys`, no signature is needed.
+/// Verifies that `signature`, which was kept with `content`, was made with a key in the file
+/// `keys`. `path` is the place of the content. Without `keys`, no signature is needed.
 ///
 /// # Errors
 /// Returns an error if there is no signature, if it is not valid, or if the keys cannot be read.

@@ -35,8 +35,8 @@ impl Serials {
     /// The serial numbers in the content of `revokedCertificates` (RFC 5280, 5.1.2.6).
     ///
     /// # Errors
-    /// Returns an error if an entry is not valid DER, has a serial number of more than 20 octets, or
-    /// has a critical extension that changes its meaning.
+    /// Returns an error if an entry is not valid DER, has a serial number of more than 20 octets,
+    /// or has a critical extension that changes its meaning.
     pub(super) fn parse(entries: &[u8]) -> Result<Self, CrlError> {
         let mut reader = SliceReader::new(entries)?;
         let mut serials = Vec::new();
@@ -59,8 +59,8 @@ impl Serials {
     }
 }
 
-/// The serial number of one entry. An entry with the reason `removeFromCRL`, which has no meaning in
-/// a complete list, counts as revoked.
+/// The serial number of one entry. An entry with the reason `removeFromCRL`, which has no meaning
+/// in a complete list, counts as revoked.
 fn entry(reader: &mut SliceReader<'_>) -> Result<Serial, CrlError> {
     let number = extension::content(reader, Tag::Integer)?;
     let date = reader.decode::<AnyRef<'_>>()?;

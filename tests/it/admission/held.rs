@@ -1,8 +1,8 @@
 //! Clients that are held after the handshake while the source of proofs is asked about their keys.
 //!
 //! Guards: `holds` and `answered` in `src/proxy/connection/assessment.rs`, `client_gone` and
-//! `decision` in `src/proxy/connection/held.rs`, `judge_handshake` in `src/tls/verifier.rs`, `defers`
-//! in `src/confirm/inquiry.rs`, `judge_again` in `src/workers/event_loop.rs`.
+//! `decision` in `src/proxy/connection/held.rs`, `judge_handshake` in `src/tls/verifier.rs`,
+//! `defers` in `src/confirm/inquiry.rs`, `judge_again` in `src/workers/event_loop.rs`.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener};

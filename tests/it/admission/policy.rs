@@ -2,8 +2,8 @@
 //! chain it judges.
 //!
 //! Guards: `rejection()` in `src/proxy/http.rs` (403), `Depth::Chain` in `src/tls/verifier.rs` and
-//! `Depth::Chain` in `src/guard/judgement.rs` (intermediates), `check_own_keys` in `src/snapshot/load.rs` (keys
-//! of the proxy, judged without exceptions).
+//! `Depth::Chain` in `src/guard/judgement.rs` (intermediates), `check_own_keys` in
+//! `src/snapshot/load/own_key_check.rs` (keys of the proxy, judged without exceptions).
 
 use std::process::Output;
 
@@ -171,8 +171,8 @@ fn an_intermediate_is_judged_after_the_handshake_too() {
     assert_eq!(origin.untaken(), 0);
 }
 
-/// The intermediate's verdict (`listed`) is more severe than the leaf's (`probable`), and its action
-/// is less strict.
+/// The intermediate's verdict (`listed`) is more severe than the leaf's (`probable`), and its
+/// action is less strict.
 const LESS_STRICT_FOR_MORE_SEVERE: &str =
     "judge = \"chain\", on_probable = \"reject\", on_listed = \"flag\"";
 

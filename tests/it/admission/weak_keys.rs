@@ -221,9 +221,9 @@ fn a_client_without_the_private_key_causes_no_check() {
     proxy.wait_for_metric(CHECKS, 2.0);
 }
 
-/// Each key of a flood costs its worker one check, also if its client comes back, and the connection
-/// of another client stays served. The unit tests of turns show that a worker serves others after
-/// each check.
+/// Each key of a flood costs its worker one check, also if its client comes back, and the
+/// connection of another client stays served. The unit tests of turns show that a worker serves
+/// others after each check.
 #[test]
 fn a_flood_of_new_rsa_keys_costs_the_worker_one_check_for_each_key() {
     const GET: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";

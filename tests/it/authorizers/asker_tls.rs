@@ -1,5 +1,5 @@
-//! Askers over TLS with client certificates (`authorizers.tls`): Envoy and grpcio over HTTP/2, HAProxy
-//! over SPOP. `askers.rs` has the same of hosts that ask over HTTP.
+//! Askers over TLS with client certificates (`authorizers.tls`): Envoy and grpcio over HTTP/2,
+//! HAProxy over SPOP. `askers.rs` has the same of hosts that ask over HTTP.
 
 use std::net::TcpStream;
 use std::sync::Arc;

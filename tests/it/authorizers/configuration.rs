@@ -188,7 +188,8 @@ fn each_mistake_names_its_line_and_its_remedy() {
     }
 }
 
-/// Without trust anchors, the key of an issuer that the client or the host leaves out is not judged.
+/// Without trust anchors, the key of an issuer that the client or the host leaves out is not
+/// judged.
 #[test]
 fn a_judged_chain_needs_trust_anchors_whatever_the_host_sends() {
     let end = "certificate_from = \"client-cert\"\n";

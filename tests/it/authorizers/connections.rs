@@ -16,8 +16,8 @@ use crate::support::origin::Origin;
 use crate::support::pki::Party;
 use crate::support::proxy::Configure;
 
-/// keygate for `host`. The upstream closes each connection after its response, because the host relays
-/// bytes.
+/// keygate for `host`. The upstream closes each connection after its response, because the host
+/// relays bytes.
 fn authorizer(host: &str, mode: &str) -> RunningAuthorizer {
     let mut authorizer = Authorizer::of(host)
         .add("authorizers.client_auth", &format!("mode = \"{mode}\""))
@@ -38,8 +38,8 @@ fn is_served(address: SocketAddr, config: &ClientConfig) -> (bool, bool) {
     (!text.is_empty(), client.is_resumed())
 }
 
-/// Connections with TLS 1.2 and 1.3, two of each client. The second one of a client that is served is
-/// resumed. Under TLS 1.3 a client that is closed at once may have got no ticket.
+/// Connections with TLS 1.2 and 1.3, two of each client. The second one of a client that is served
+/// is resumed. Under TLS 1.3 a client that is closed at once may have got no ticket.
 fn check_clients(keygate: &RunningAuthorizer, address: SocketAddr, mode: &str) {
     for version in [&TLS12, &TLS13] {
         let client = |party: Option<&Party>| config_of(&keygate.pki, &[version], party);

@@ -1,5 +1,5 @@
-//! The status header that Envoy passes to the upstream, under the settings of its filter that change
-//! how answers are applied.
+//! The status header that Envoy passes to the upstream, under the settings of its filter that
+//! change how answers are applied.
 
 use rustls::version::TLS13;
 
@@ -33,8 +33,8 @@ const VARIANTS: [(&str, &str); 8] = [
     ),
 ];
 
-/// Guards: `headers_to_remove` in `src/ask/grpc/check_response.rs`, `HeaderValueOption::replacing` in
-/// `messages.rs`.
+/// Guards: `headers_to_remove` in `src/ask/grpc/check_response.rs`, `HeaderValueOption::replacing`
+/// in `messages.rs`.
 #[test]
 fn the_origin_reads_one_status_under_every_setting_of_the_filter() {
     for (from, to) in VARIANTS {

@@ -11,8 +11,8 @@ const HOST: HttpHost = HttpHost::EnvoyHttp;
 
 checks_of_http_hosts!(HOST);
 
-/// With `failure_mode_allow` an error of the authorizer admits every client. No input of a client may
-/// cause an error.
+/// With `failure_mode_allow` an error of the authorizer admits every client. No input of a client
+/// may cause an error.
 #[test]
 fn input_of_a_client_is_denied_although_errors_admit() {
     let authorizer = HOST.authorizer();

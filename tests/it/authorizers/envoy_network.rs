@@ -127,8 +127,8 @@ fn clients_are_closed_while_keygate_is_stopped_unless_envoy_fails_open() {
     }
 }
 
-/// With `failure_mode_allow` an error of the authorizer admits every client. No input of a client may
-/// cause an error.
+/// With `failure_mode_allow` an error of the authorizer admits every client. No input of a client
+/// may cause an error.
 #[test]
 fn input_of_a_client_is_denied_although_errors_admit() {
     let authorizer = authorizer().set("authorizers.limits.max_question_size", "8KiB");

@@ -1,4 +1,5 @@
-//! The gRPC door (`src/ask/grpc.rs`): grpcio with Envoy's messages, and calls that no library makes.
+//! The gRPC door (`src/ask/grpc.rs`): grpcio with Envoy's messages, and calls that no library
+//! makes.
 //!
 //! A question that a client can spoil is denied in a complete response, never by a gRPC error and
 //! never by a reset (`UnaryCall::deny`). Envoy admits clients on errors with `failure_mode_allow`.
@@ -411,9 +412,9 @@ fn headers(stream: u32) -> Vec<u8> {
     frame(HEADERS, END_HEADERS, stream, &head())
 }
 
-/// Guard: `max_pending_accept_reset_streams` in `src/ask/grpc/connection.rs`. With the default of h2
-/// clients that cancel 21 requests at once close the connection, and Envoy's questions about other
-/// clients fail with it.
+/// Guard: `max_pending_accept_reset_streams` in `src/ask/grpc/connection.rs`. With the default of
+/// h2 clients that cancel 21 requests at once close the connection, and Envoy's questions about
+/// other clients fail with it.
 #[test]
 fn clients_that_cancel_do_not_end_the_connection() {
     use std::io::Write;

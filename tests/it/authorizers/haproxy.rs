@@ -259,8 +259,8 @@ fn served(edge: &Edge, config: &ClientConfig) -> Result<(), String> {
     }
 }
 
-/// Guard: the rule `deny ... unless` in `deploy/authorizer/haproxy/haproxy.cfg`, which demands a good
-/// answer.
+/// Guard: the rule `deny ... unless` in `deploy/authorizer/haproxy/haproxy.cfg`, which demands a
+/// good answer.
 #[test]
 fn a_rule_that_rejects_bad_answers_alone_admits_every_client_while_keygate_does_not_answer() {
     let reversed = |files: HaproxyFiles| {
@@ -284,7 +284,8 @@ fn a_rule_that_rejects_bad_answers_alone_admits_every_client_while_keygate_does_
     edge.keygate.signal("CONT");
 }
 
-/// Guards: `LOST_CERTIFICATE` and `NO_STATEMENT` in `src/ask/spop/arguments.rs`, and `used` in `keygate.spoe`.
+/// Guards: `LOST_CERTIFICATE` and `NO_STATEMENT` in `src/ask/spop/arguments.rs`, and `used` in
+/// `keygate.spoe`.
 #[test]
 fn a_certificate_above_the_buffer_of_haproxy_is_not_taken_for_none() {
     let keygate = || {
@@ -400,7 +401,8 @@ fn a_revoked_client_is_rejected_if_keygate_has_the_list() {
     }
 }
 
-/// HAProxy sends `chain` for full handshakes only. A resumed session needs intermediates at keygate.
+/// HAProxy sends `chain` for full handshakes only. A resumed session needs intermediates at
+/// keygate.
 #[test]
 fn a_judged_chain_needs_issuers_from_haproxy_or_from_a_file() {
     for (intermediates, resumed_code) in [("", 403), ("intermediates = \"intermediates.pem\"", 200)]
@@ -492,7 +494,8 @@ fn failing_instance(listener: UnixListener) -> Arc<AtomicUsize> {
     questions
 }
 
-/// Guards: the second `send-spoe-group` in `haproxy.cfg`, and `continue-on-error` in `keygate.spoe`.
+/// Guards: the second `send-spoe-group` in `haproxy.cfg`, and `continue-on-error` in
+/// `keygate.spoe`.
 #[test]
 fn a_question_that_one_instance_leaves_unanswered_is_asked_of_the_other() {
     let keygate = Authorizer::of("haproxy");

@@ -1,5 +1,6 @@
 //! The HTTP door (`src/ask/http.rs`), byte by byte. No host should send these questions, but its
-//! clients can cause them. The answer is 403 or a clean close, never an error of HTTP and never 200.
+//! clients can cause them. The answer is 403 or a clean close, never an error of HTTP and never
+//! 200.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream as BlockingStream;
@@ -71,7 +72,8 @@ fn status(response: &str) -> &str {
     response.get(9..12).unwrap_or(response)
 }
 
-/// Name and value of the fields with a certificate, for every place that the configuration can name.
+/// Name and value of the fields with a certificate, for every place that the configuration can
+/// name.
 fn places(client: &Party) -> Vec<(&'static str, Vec<(&'static str, String)>)> {
     let (base64, pem) = (BASE64.encode(&client.der), escaped_pem(&client.der));
     let header = |encoding: &str| match encoding {
@@ -502,8 +504,8 @@ async fn questions_over_http_2_are_judged_by_the_same_rules() {
     assert_eq!(status, StatusCode::OK, "a thousand small fields fit");
 }
 
-/// h2 resets a stream whose `:authority` is malformed. Hosts that take it from the client's `Host` must
-/// use HTTP/1.1, where the value does not matter (docs/security.md).
+/// h2 resets a stream whose `:authority` is malformed. Hosts that take it from the client's `Host`
+/// must use HTTP/1.1, where the value does not matter (docs/security.md).
 #[test]
 fn a_question_with_a_malformed_host_field_is_judged_over_http_1() {
     let running = authorizer().start();

@@ -263,8 +263,8 @@ pub(super) fn rejects_if_keygate_hangs(host: HttpHost) {
     assert!(found.iter().all(|found| found == status), "{host:?}: {found:?}");
 }
 
-/// No method, no path and no kind of request is treated in another way. Envoy passes method and path
-/// of the client on to keygate.
+/// No method, no path and no kind of request is treated in another way. Envoy passes method and
+/// path of the client on to keygate.
 pub(super) fn judges_every_path_and_method(host: HttpHost) {
     let mut authorizer = host.authorizer();
     authorizer.origin = Origin::with_upgrades();
@@ -357,8 +357,8 @@ pub(super) fn rejects_a_revoked_certificate(host: HttpHost) {
     );
 }
 
-/// keygate verifies the certificates of a host that does not: an expired one, and one of another CA.
-/// `change` turns the verification of the host off.
+/// keygate verifies the certificates of a host that does not: an expired one, and one of another
+/// CA. `change` turns the verification of the host off.
 pub(super) fn verifies_by_itself(host: HttpHost, change: impl Fn(String) -> String) {
     let without = host.start_with(host.authorizer(), &change);
     let Some(scene) = without else { return };
@@ -396,8 +396,8 @@ pub(super) fn verifies_by_itself(host: HttpHost, change: impl Fn(String) -> Stri
 }
 
 /// A policy that admits clients without a certificate does not admit certificates that neither the
-/// host nor keygate could verify. `change` makes certificates of the host's clients optional, and turns
-/// its verification off.
+/// host nor keygate could verify. `change` makes certificates of the host's clients optional, and
+/// turns its verification off.
 pub(super) fn rejects_the_unverified_although_unchecked_are_flagged(
     host: HttpHost,
     change: impl Fn(String) -> String,
@@ -429,8 +429,8 @@ pub(super) fn rejects_the_unverified_although_unchecked_are_flagged(
 }
 
 /// A client whose certificate expires after its first handshake is served by the host, and rejected
-/// if keygate verifies. nginx and Envoy resume its session. Go does not, so that Traefik serves it only
-/// if it verifies no certificate (`change`).
+/// if keygate verifies. nginx and Envoy resume its session. Go does not, so that Traefik serves it
+/// only if it verifies no certificate (`change`).
 pub(super) fn rejects_an_expired_client(host: HttpHost, change: impl Fn(String) -> String) {
     let verifying = host.authorizer().add("authorizers.client_auth", "trust_anchors = \"ca.pem\"");
     let scenes = [host.authorizer(), verifying].map(|it| host.start_with(it, &change));

@@ -44,7 +44,8 @@ fn an_expired_client_that_resumes_its_session_is_rejected_if_keygate_verifies() 
     rejects_an_expired_client(HOST, |text| text);
 }
 
-/// The verify header alone must not admit, because nginx leaves out a certificate that does not fit.
+/// The verify header alone must not admit, because nginx leaves out a certificate that does not
+/// fit.
 #[test]
 fn a_certificate_of_20_kib_is_judged_like_any_other() {
     let authorizer = HOST.authorizer();

@@ -255,7 +255,8 @@ fn the_commands_work_over_a_unix_socket_that_the_environment_names() {
     }
     let status = parsed(&command(&["status", "--json"]).output().unwrap(), 0);
     assert_eq!(status["configuration_path"], json!(config.display().to_string()));
-    // An argument and the option come before the variable, and an empty variable counts for nothing.
+    // An argument and the option come before the variable, and an empty variable counts for
+    // nothing.
     for arguments in [&["drain", "/nowhere/a.toml"][..], &["drain", "--config", "/nowhere/a.toml"]]
     {
         let output = command(arguments).output().unwrap();

@@ -233,8 +233,8 @@ fn the_man_pages_render_without_a_warning() {
     }
 }
 
-/// The build script outside of a repository: in the archive of `cargo package`, and in an archive of
-/// the sources.
+/// The build script outside of a repository: in the archive of `cargo package`, and in an archive
+/// of the sources.
 #[test]
 fn the_version_has_the_commit_of_a_package_without_git() {
     let directory = TempDir::new().unwrap();

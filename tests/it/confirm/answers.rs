@@ -87,8 +87,8 @@ fn a_restart_loses_no_answer() {
     scene.proxy.admits(&scene.proxy.lost);
 }
 
-/// During a rolling restart, two processes use one state directory. Each learns answers that the other
-/// one does not have.
+/// During a rolling restart, two processes use one state directory. Each learns answers that the
+/// other one does not have.
 #[test]
 fn a_later_process_adds_the_answers_of_the_earlier_one_and_saves_both() {
     let mut scene = scene("", "");

@@ -2,8 +2,8 @@
 //! line and the next question.
 //!
 //! Guards: `end_look_up` and `fail` in `src/confirm/asking_task/outcome.rs`, `clear_if_trusted` and
-//! `end_canary` in `src/confirm/asking_task/canary.rs`, `read` and `send` in `src/confirm/client.rs`,
-//! `finish` in `src/confirm/schedule.rs`.
+//! `end_canary` in `src/confirm/asking_task/canary.rs`, `read` and `send` in
+//! `src/confirm/client.rs`, `finish` in `src/confirm/schedule.rs`.
 
 use std::process::Command;
 use std::sync::mpsc::{Sender, channel};

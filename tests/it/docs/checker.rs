@@ -28,8 +28,8 @@ struct Mistake {
     messages: Vec<String>,
 }
 
-/// The mistakes in the vectors: lines with `-` are replaced by lines with `+`, lines with `=` are the
-/// whole text, the others are the messages.
+/// The mistakes in the vectors: lines with `-` are replaced by lines with `+`, lines with `=` are
+/// the whole text, the others are the messages.
 fn mistakes() -> Vec<Mistake> {
     let blocks = VECTORS.split("\n\n").map(|block| {
         let lines = || block.lines().filter(|line| !line.starts_with('#'));

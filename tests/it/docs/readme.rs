@@ -26,8 +26,8 @@ fn blocks(language: &str) -> Vec<String> {
 /// The key that the section calls published.
 const PUBLISHED: &str = "MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=";
 
-/// Runs the section word by word in an empty directory, with reserved ports, and with a mirror of the
-/// public list, which has the published key as well. A trap ends the programs that it started.
+/// Runs the section word by word in an empty directory, with reserved ports, and with a mirror of
+/// the public list, which has the published key as well. A trap ends the programs that it started.
 #[test]
 fn the_quick_start_leads_from_nothing_to_a_protected_service() {
     let directory = tempfile::tempdir().unwrap();

@@ -13,8 +13,8 @@ use crate::support::proxy::Configure;
 use crate::support::skip;
 
 impl BadkeysScene {
-    /// Kills an update at a system call. `None` if there is none with this number; otherwise whether the
-    /// files in use did not fit each other. Another run completes the update.
+    /// Kills an update at a system call. `None` if there is none with this number; otherwise
+    /// whether the files in use did not fit each other. Another run completes the update.
     fn kill_update_at(&mut self, call: &str, number: u32) -> Option<bool> {
         let (old, new) = (self.list(1000), self.list(1500));
         let directory = self.pki.path("badkeys");
@@ -51,8 +51,8 @@ impl BadkeysScene {
     }
 }
 
-/// SIGKILL at each rename of a run. The pair in use is the old one, the new one, or one that a reader
-/// rejects; the next run completes the update before its first request.
+/// SIGKILL at each rename of a run. The pair in use is the old one, the new one, or one that a
+/// reader rejects; the next run completes the update before its first request.
 #[test]
 fn an_update_that_is_killed_between_two_renames_is_completed_by_the_next_run() {
     if skip::without("strace") {

@@ -2,8 +2,8 @@
 //! that the SNI selected.
 //!
 //! Guards: `remove_identity` in `src/proxy/http/request.rs`, `remove_identity` in
-//! `src/proxy/message/body.rs` for trailers, `dash` in `src/proxy/message/headers.rs` for spellings,
-//! `serves_host` in `src/proxy/http/request.rs` for host names.
+//! `src/proxy/message/body.rs` for trailers, `dash` in `src/proxy/message/headers.rs` for
+//! spellings, `serves_host` in `src/proxy/http/request.rs` for host names.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -257,7 +257,8 @@ fn two_services(pki: &Pki, first: &Origin, second: &Origin) -> Keygate {
 }
 
 /// `a.example.` in `server_names`, in the SNI, in Host and in `:authority` is the same name as
-/// `A.example`. A name with an empty label belongs to no service, not to the default of the address.
+/// `A.example`. A name with an empty label belongs to no service, not to the default of the
+/// address.
 #[test]
 fn a_trailing_dot_changes_no_name_and_an_empty_label_is_rejected() {
     let (pki, named, default) = (Pki::new(), Origin::start(), Origin::start());

@@ -43,7 +43,8 @@ fn hibernating(proxy: &Running) -> Client {
     client
 }
 
-/// Starts a proxy with one worker and a second service, whose connections show what the worker does.
+/// Starts a proxy with one worker and a second service, whose connections show what the worker
+/// does.
 fn start_observed(mut proxy: Proxy) -> Running {
     proxy.configuration = proxy.configuration.second_service("listen = \"127.0.0.2:0\"").workers(1);
     proxy.start()

@@ -171,7 +171,8 @@ fn an_address_with_too_many_connections_gets_429_and_is_closed() {
     }
     let limited = "keygate_connections_total{result=\"limited\",service=\"test\"}";
     assert_eq!(scene.keygate.metric(limited), 1.0);
-    // Connections with a 429 close after a while. Clients from other addresses are served meanwhile.
+    // Connections with a 429 close after a while. Clients from other addresses are served
+    // meanwhile.
     let elsewhere = scene.keygate.curl(&scene.good, &["--interface", "127.0.0.2"]);
     assert_eq!(elsewhere.stdout, b"hello\n");
     drop(open);

@@ -1,9 +1,10 @@
-//! The conditions that need attention, although every file is in use and every health check succeeds.
+//! The conditions that need attention, although every file is in use and every health check
+//! succeeds.
 //!
 //! Guards: `record_failing`, `record_response` in `src/proxy/upstream/server_state.rs` (servers);
-//! `failed_exchanges`, `full_address` in `src/admin/attention/traffic.rs`; `unsaved_state`, `warned` in
-//! `src/admin/attention/files.rs`; `path_of` in `src/snapshot/load/source/credential_files.rs`;
-//! `UNROUTED` in `src/admin/traffic.rs`.
+//! `failed_exchanges`, `full_address` in `src/admin/attention/traffic.rs`; `unsaved_state`,
+//! `warned` in `src/admin/attention/files.rs`; `path_of` in
+//! `src/snapshot/load/source/credential_files.rs`; `UNROUTED` in `src/admin/traffic.rs`.
 
 use std::fs::{copy, create_dir, create_dir_all, remove_dir_all, remove_file};
 use std::io::{Error, Write};

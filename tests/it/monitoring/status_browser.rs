@@ -1,5 +1,5 @@
-//! The status page in a browser, with traffic, two rejected updates, a server that is down and sixty
-//! rejected clients: at both widths, and in both colour schemes.
+//! The status page in a browser, with traffic, two rejected updates, a server that is down and
+//! sixty rejected clients: at both widths, and in both colour schemes.
 //!
 //! Guards: `data-label` in `src/admin/page.html`, `max-width` in `src/admin/page.css`.
 

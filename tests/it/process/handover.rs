@@ -1,5 +1,5 @@
-//! A restart behind clients with kept-alive connections: one process drains, another takes over, and
-//! no request fails.
+//! A restart behind clients with kept-alive connections: one process drains, another takes over,
+//! and no request fails.
 
 use std::net::SocketAddr;
 use std::process::Command;

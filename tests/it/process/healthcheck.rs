@@ -13,8 +13,8 @@ use crate::support::program::reserved_address;
 use crate::support::proxy::{Configuration, Configure};
 use crate::support::{output_text, write_filter};
 
-/// Runs `healthcheck` with a configuration whose files do not exist. A test that examines the timeout
-/// sets it.
+/// Runs `healthcheck` with a configuration whose files do not exist. A test that examines the
+/// timeout sets it.
 fn run_healthcheck(configuration: &str, arguments: &[&str]) -> Output {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("keygate.toml");

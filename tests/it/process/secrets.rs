@@ -46,7 +46,8 @@ fn a_key_readable_by_others_is_a_warning_at_start_reload_and_validation() {
     assert!(validate().contains(": valid, with 1 warning\n"), "{}", validate());
 }
 
-/// Pieces of a key as they might be written somewhere: every line of its PEM, and its secret numbers.
+/// Pieces of a key as they might be written somewhere: every line of its PEM, and its secret
+/// numbers.
 fn pieces(pki: &Pki) -> Vec<String> {
     let pem = std::fs::read_to_string(pki.path("server.key")).unwrap();
     let lines: Vec<&str> = pem.lines().filter(|line| !line.starts_with('-')).collect();

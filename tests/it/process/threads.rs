@@ -77,8 +77,8 @@ fn a_worker_that_panics_ends_the_process_with_an_error() {
     let _ = strace.wait(); // its exit code says nothing about the proxy
 }
 
-/// A user that runs nothing else, so that `RLIMIT_NPROC` counts the threads of one proxy alone. Tests
-/// that run at the same time, in this process or another, have other numbers.
+/// A user that runs nothing else, so that `RLIMIT_NPROC` counts the threads of one proxy alone.
+/// Tests that run at the same time, in this process or another, have other numbers.
 fn user(test: u32) -> String {
     (61_000 + std::process::id() % 1_000 * 2 + test).to_string()
 }

@@ -1,6 +1,7 @@
 //! A revocation list expires while other files change.
 //!
-//! Guards: `apply_crl_expiry` and `crls_checked_at` in `src/snapshot/load/source/credential_source.rs`.
+//! Guards: `apply_crl_expiry` and `crls_checked_at` in
+//! `src/snapshot/load/source/credential_source.rs`.
 
 use std::fs::{File, write};
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Files that change under the running proxy: a valid one is loaded however it arrives, no other is.
+//! Files that change under the running proxy: a valid one is loaded however it arrives, no other
+//! is.
 
 use std::fs::{File, OpenOptions, create_dir, read, remove_dir_all, remove_file, rename};
 use std::io::Write;
@@ -271,7 +272,8 @@ fn a_server_certificate_without_its_key_is_rejected_and_the_old_one_is_served() 
 
 #[test]
 fn sighup_checks_all_files_without_waiting_for_the_next_poll() {
-    // A changed link in the middle of a chain causes no event. Without the signal, the poll finds it.
+    // A changed link in the middle of a chain causes no event. Without the signal, the poll finds
+    // it.
     let scene = Scene::with("lost.pkbf", |pki, first| {
         for directory in ["middle", "one", "two"] {
             create_dir(pki.path(directory)).unwrap();

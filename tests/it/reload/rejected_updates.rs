@@ -1,5 +1,5 @@
-//! Well-formed filter updates that are rejected: each with its own reason in the log, the status and
-//! the metrics. The filter in use stays.
+//! Well-formed filter updates that are rejected: each with its own reason in the log, the status
+//! and the metrics. The filter in use stays.
 
 use std::fs::rename;
 use std::path::{Path, PathBuf};

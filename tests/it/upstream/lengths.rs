@@ -9,8 +9,8 @@ use crate::support::server::{Server, next_frame, read_until};
 
 const BODY: &str = "hello";
 
-/// The head of the response that a client of this version of HTTP gets, in lower case, and its body.
-/// `serve` is the upstream.
+/// The head of the response that a client of this version of HTTP gets, in lower case, and its
+/// body. `serve` is the upstream.
 fn response(
     proxy: &Running,
     (version, method): (&str, &str),

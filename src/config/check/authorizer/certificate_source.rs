@@ -91,8 +91,8 @@ impl Checker<'_> {
     }
 
     /// Checks that the authorizer finds the chain that the policy judges. The issuers in a question
-    /// are not enough: a client leaves out those that the host has itself, HAProxy drops those that do
-    /// not fit its buffer, and no host sends the trust anchor.
+    /// are not enough: a client leaves out those that the host has itself, HAProxy drops those that
+    /// do not fit its buffer, and no host sends the trust anchor.
     pub(super) fn judged_chain(&self, path: &str, policy: &Policy, client_auth: &ClientChecks) {
         if policy.judge == Depth::Chain && client_auth.trust_anchors.is_none() {
             let problem = "judge = \"chain\" needs client_auth.trust_anchors, because a question may lack issuers of the client; set it, or set judge = \"leaf\" for this authorizer";

@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use serde::de::{Error, Expected, Unexpected};
 
-/// Similarity from which a known word is suggested for an unknown one that is several letters apart,
-/// such as `cert` for `certificate`.
+/// Similarity from which a known word is suggested for an unknown one that is several letters
+/// apart, such as `cert` for `certificate`.
 const SIMILAR: f64 = 0.85;
 
 /// Treatment of a value with a problem when the conversion is repeated.

@@ -63,7 +63,8 @@ impl FieldScan {
         self.part = FieldPart::Field;
     }
 
-    /// Reads a part of a field block. Returns whether a name in it is that of a pseudo-header field.
+    /// Reads a part of a field block. Returns whether a name in it is that of a pseudo-header
+    /// field.
     pub(super) fn read(&mut self, mut bytes: &[u8]) -> bool {
         let mut has_pseudo = false;
         while let Some((byte, rest)) = bytes.split_first() {

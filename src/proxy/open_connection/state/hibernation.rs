@@ -23,8 +23,8 @@ impl ConnectionState {
         !self.is_watched.replace(true)
     }
 
-    /// Requests that the connection hibernates if it has waited for a request for `idle_for`. Returns
-    /// whether the worker must still watch it, because it has buffers.
+    /// Requests that the connection hibernates if it has waited for a request for `idle_for`.
+    /// Returns whether the worker must still watch it, because it has buffers.
     #[must_use]
     pub(crate) fn request_hibernation(&self, now: Instant, idle_for: Duration) -> bool {
         if self.rest.get() == Rest::Hibernating || self.kind.get() != ConnectionKind::Http1 {

@@ -26,8 +26,8 @@ const MAX_SLICES: usize = 32;
 /// Capacity of the memory for request heads above which it is freed.
 const MAX_KEPT: usize = 4 << 10;
 
-/// The requests of a connection, one after another: the bytes that wait to be written, and the upload
-/// that gives further ones.
+/// The requests of a connection, one after another: the bytes that wait to be written, and the
+/// upload that gives further ones.
 #[derive(Debug, Default)]
 pub(super) struct RequestWriter {
     queue: WriteQueue,

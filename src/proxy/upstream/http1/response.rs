@@ -1,5 +1,5 @@
-//! Responses over HTTP/1.1 (RFC 9112): the bytes that were read, their heads, and the framing and the
-//! pieces of their bodies (section 6.3).
+//! Responses over HTTP/1.1 (RFC 9112): the bytes that were read, their heads, and the framing and
+//! the pieces of their bodies (section 6.3).
 
 mod chunks;
 

@@ -102,8 +102,9 @@ impl Line<'_> {
         }
     }
 
-    /// The line in the Common Log Format: client, `-`, common name of its certificate, time, request,
-    /// status and bytes of the response. A connection of `protocol = "tcp"` has no request.
+    /// The line in the Common Log Format: client, `-`, common name of its certificate, time,
+    /// request, status and bytes of the response. A connection of `protocol = "tcp"` has no
+    /// request.
     pub(super) fn common(&self) -> String {
         let (record, request) = (self.record, &self.record.request_line);
         let connection = &record.connection;

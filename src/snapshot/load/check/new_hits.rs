@@ -45,7 +45,8 @@ pub(crate) struct NewHits {
 }
 
 impl Trial {
-    /// A trial at `now` on the clients in `recent`. `services` gives id, name and policy of each service.
+    /// A trial at `now` on the clients in `recent`. `services` gives id, name and policy of each
+    /// service.
     pub(crate) fn new(
         recent: RecentKeys,
         judges: Judges,

@@ -14,7 +14,8 @@ use crate::tls::{self, ClientVerifier};
 pub(crate) type AuthorizerSource = CredentialSource<AuthorizerConfig>;
 
 impl AuthorizerSource {
-    /// Builds the authorizer of the next snapshot. The handshakes of askers judge keys with `guard`.
+    /// Builds the authorizer of the next snapshot. The handshakes of askers judge keys with
+    /// `guard`.
     ///
     /// # Errors
     /// Returns an error if rustls rejects the certificates or keys.

@@ -169,8 +169,8 @@ impl<C: NamesCredentials> CredentialSource<C> {
         ValueChange::Replaced
     }
 
-    /// When clients are next rejected because a CRL expires, in seconds since the Unix epoch. `None`
-    /// if expired CRLs are accepted or no CRL is left that expires.
+    /// When clients are next rejected because a CRL expires, in seconds since the Unix epoch.
+    /// `None` if expired CRLs are accepted or no CRL is left that expires.
     fn next_crl_expiry(&self) -> Option<u64> {
         match self.config.credential_files().expired_crl {
             ExpiredCrl::Accept => None,
@@ -180,8 +180,8 @@ impl<C: NamesCredentials> CredentialSource<C> {
         }
     }
 
-    /// Time until clients are rejected because a CRL expires, or until a rejected CRL is due. `None`
-    /// if neither happens.
+    /// Time until clients are rejected because a CRL expires, or until a rejected CRL is due.
+    /// `None` if neither happens.
     pub(crate) fn time_to_crl_check(&self, now: SystemTime) -> Option<Duration> {
         let next = self.next_crl_expiry().into_iter().chain(self.retry_at).min()?;
         let next = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(next))?;
@@ -207,8 +207,8 @@ impl<C: NamesCredentials> CredentialSource<C> {
         LoadError::Tls { owner: self.config.credential_files().owner(), source }
     }
 
-    /// The keys that are weak, in a filter or on a list: of the service's own certificates, and of the CAs that it
-    /// trusts on either side.
+    /// The keys that are weak, in a filter or on a list: of the service's own certificates, and of
+    /// the CAs that it trusts on either side.
     pub(crate) fn compromised_keys(&self, guard: &Guard, now: SystemTime) -> Vec<OwnKey> {
         let keys = self.credentials.get().certificates().filter_map(|(role, cert)| {
             let verdict = guard.judge(std::slice::from_ref(cert), Depth::Leaf, now);
@@ -275,8 +275,8 @@ impl<C: NamesCredentials> CredentialSource<C> {
         roles.into_iter().filter_map(expiry)
     }
 
-    /// The expiries of the service: in each role the certificate that expires first, and the CRL that
-    /// expires first.
+    /// The expiries of the service: in each role the certificate that expires first, and the CRL
+    /// that expires first.
     pub(crate) fn expiries(&self) -> Vec<Expiry> {
         let credentials = self.credentials.get();
         let files = self.config.credential_files();

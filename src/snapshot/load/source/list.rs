@@ -1,4 +1,5 @@
-//! An exact list, read again when its file, its checksum file, its signature or its metadata change.
+//! An exact list, read again when its file, its checksum file, its signature or its metadata
+//! change.
 
 mod read;
 

@@ -14,8 +14,8 @@ use crate::tls::{self, Deferral, Judging};
 pub(crate) type ServiceSource = CredentialSource<ServiceConfig>;
 
 impl ServiceSource {
-    /// Builds the service of the next snapshot, whose handshakes judge keys with `guard`. `deferral`
-    /// selects the rejected clients that complete their handshakes.
+    /// Builds the service of the next snapshot, whose handshakes judge keys with `guard`.
+    /// `deferral` selects the rejected clients that complete their handshakes.
     ///
     /// # Errors
     /// Returns an error if rustls rejects the certificates or keys.

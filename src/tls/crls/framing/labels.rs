@@ -7,8 +7,8 @@ use crate::tls::TlsFileError;
 
 /// The label of a list (RFC 7468, 7).
 const LIST: &[u8] = b"X509 CRL";
-/// Maximum number of characters of a section that are examined, 64 KiB: many times the length of the
-/// fields before `thisUpdate`.
+/// Maximum number of characters of a section that are examined, 64 KiB: many times the length of
+/// the fields before `thisUpdate`.
 const MAX_EXAMINED: usize = 64 << 10;
 
 const INTEGER: u8 = 0x02;
@@ -53,8 +53,8 @@ fn end(section: Option<(usize, Vec<u8>)>) -> Result<(), TlsFileError> {
     }
 }
 
-/// Whether `der` begins like a list (RFC 5280, 5.1): after an optional version, `tbsCertList` has an
-/// algorithm, a name and a time. A certificate has a serial number and a validity there.
+/// Whether `der` begins like a list (RFC 5280, 5.1): after an optional version, `tbsCertList` has
+/// an algorithm, a name and a time. A certificate has a serial number and a validity there.
 fn is_list(der: &[u8]) -> bool {
     let is_list = || {
         let (fields, _) = element(element(der, SEQUENCE)?.0, SEQUENCE)?;

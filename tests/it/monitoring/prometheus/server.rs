@@ -1,4 +1,5 @@
-//! A real Prometheus scrapes two proxies, evaluates the rules, and runs the queries of the dashboard.
+//! A real Prometheus scrapes two proxies, evaluates the rules, and runs the queries of the
+//! dashboard.
 
 use std::net::SocketAddr;
 use std::process::Command;

@@ -67,8 +67,8 @@ fn a_batch_is_sent_again_after_a_temporary_failure_and_no_other() {
     assert!(collector.has_nothing());
 }
 
-/// The sandbox allows the connection, the file of header fields is secret, and the certificate of the
-/// collector is verified.
+/// The sandbox allows the connection, the file of header fields is secret, and the certificate of
+/// the collector is verified.
 #[test]
 fn a_collector_is_authenticated_and_gets_the_fields_of_a_file() {
     let proxy = Proxy::new();

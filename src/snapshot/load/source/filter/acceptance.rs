@@ -73,7 +73,8 @@ impl FilterSource {
     }
 
     /// Logs and counts that the update with this SHA-256 is used because an operator has accepted
-    /// it. The file may have changed after the command, so that the command alone counts for nothing.
+    /// it. The file may have changed after the command, so that the command alone counts for
+    /// nothing.
     pub(super) fn record_acceptance(&self, sha256: &[u8; 32]) {
         let Some(HeldUpdate::Accepted { report, sha256: accepted, peer }) = &self.held else {
             return;

@@ -141,8 +141,8 @@ pub(super) fn of_new_source(
     }
 }
 
-/// The copy in the state directory, because the file is rejected. An update that waited still waits,
-/// because the file may have it again.
+/// The copy in the state directory, because the file is rejected. An update that waited still
+/// waits, because the file may have it again.
 ///
 /// # Errors
 /// Returns `rejection` if there is no usable copy.

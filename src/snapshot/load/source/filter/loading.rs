@@ -20,8 +20,8 @@ impl FilterSource {
     /// is the source in use with the same name.
     ///
     /// # Errors
-    /// Returns an error if the filter is rejected, and nothing can be used in its place. The files of
-    /// canaries that cannot be read have an error each.
+    /// Returns an error if the filter is rejected, and nothing can be used in its place. The files
+    /// of canaries that cannot be read have an error each.
     pub(crate) fn load(
         config: FilterConfig,
         before: Option<&Self>,

@@ -79,9 +79,9 @@ fn read_blocklist(
 }
 
 /// Checks that `update` is not older than the list `in_use`. A list without a date may be of any
-/// age, so that it never replaces a dated one: the next one could be older. A date in the future is no
-/// bound, because a forged one would reject every later update. If both dates are in the future, the
-/// clock is late, and the dates are compared.
+/// age, so that it never replaces a dated one: the next one could be older. A date in the future is
+/// no bound, because a forged one would reject every later update. If both dates are in the future,
+/// the clock is late, and the dates are compared.
 fn ensure_not_older(
     rollback: Rollback,
     in_use: &NamedBlocklist,

@@ -1,4 +1,5 @@
-//! A file that the table of a service or an authorizer names, and a certificate with its key from two files.
+//! A file that the table of a service or an authorizer names, and a certificate with its key from
+//! two files.
 
 use std::io;
 use std::path::Path;
