@@ -6,7 +6,7 @@
 //! for each protocol, with and without `client_auth`:
 //!
 //! * questions a second and CPU time of keygate for each, while each connection has as many
-//! questions   under way as the host would send;
+//!   questions under way as the host would send;
 //! * CPU time for each, and the latency at 50 %, 99 % and 99.9 %, of questions at a fixed rate.
 //!
 //! A question that is not answered with "allowed" ends the benchmark. `-- --seconds 30 --swaps 3`

@@ -151,7 +151,9 @@ impl<'a> Deserializer<'a> for Place<'a> {
     fn deserialize_option<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Fault> {
         match self.node {
             Node::Null => visitor.visit_none(),
-            _ => visitor.visit_some(self),
+            Node::Array(_) | Node::Bool(_) | Node::Number(_) | Node::Object(_) | Node::Text(_) => {
+                visitor.visit_some(self)
+            }
         }
     }
 
@@ -174,7 +176,7 @@ impl<'a> Deserializer<'a> for Place<'a> {
                 visitor.visit_enum(MapAccessDeserializer::new(Self::members(members)))
             }
             Node::Text(text) => visitor.visit_enum(StrDeserializer::new(text)),
-            _ => self.visit(visitor),
+            Node::Array(_) | Node::Bool(_) | Node::Null | Node::Number(_) => self.visit(visitor),
         };
         visited.map_err(|fault| fault.inside(self.step, self.node))
     }
