@@ -7,6 +7,8 @@ use super::dns::{MAX_HOST_NAME, is_host_name};
 
 /// Maximum length of the local part, in bytes (RFC 5321, section 4.5.3.1.1).
 const MAX_LOCAL_PART: usize = 64;
+/// Letters that a local part without quotes cannot have (RFC 5322, section 3.2.3).
+const SPECIALS: &[u8] = b"()<>[]:;@\\,\"";
 
 /// Email addresses whose host is in lower case.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -16,7 +18,7 @@ impl EmailRules {
     pub(super) fn add(&mut self, rule: &str) -> Result<(), AllowRuleError> {
         let mut buffer = [0; MAX_LOCAL_PART + 1 + MAX_HOST_NAME];
         let address = normalized(rule.as_bytes(), &mut buffer).ok_or(AllowRuleError::Email)?;
-        // '*' is a letter of a local part (RFC 5322), and a rule with one is taken for a wildcard.
+        // A local part may have '*' (RFC 5322), but the author of the rule means a wildcard.
         if address.contains('*') {
             return Err(AllowRuleError::Email);
         }
@@ -32,8 +34,8 @@ impl EmailRules {
     }
 }
 
-/// `address` with its host in lower case; `None` if it is not a printable local part and a host
-/// name.
+/// `address` with its host in lower case; `None` if it is not a local part and a host name. Quotes,
+/// a list of addresses and a scheme are not accepted.
 fn normalized<'a>(address: &[u8], buffer: &'a mut [u8]) -> Option<&'a str> {
     let copy = buffer.get_mut(..address.len())?;
     copy.copy_from_slice(address);
@@ -42,6 +44,6 @@ fn normalized<'a>(address: &[u8], buffer: &'a mut [u8]) -> Option<&'a str> {
     let address = str::from_utf8(copy).ok()?;
     let (local, host) = address.rsplit_once('@')?;
     let is_local = (1..=MAX_LOCAL_PART).contains(&local.len())
-        && local.bytes().all(|byte| byte.is_ascii_graphic());
+        && local.bytes().all(|byte| byte.is_ascii_graphic() && !SPECIALS.contains(&byte));
     (is_local && is_host_name(host)).then_some(address)
 }

@@ -169,6 +169,8 @@ fn email_addresses_match_as_the_model_says() {
         "a@sub.example.com",
         "a@b@example.com",
         "\"a@b\"@example.com",
+        "mailto:a@example.com",
+        "a+b@example.com",
         "a b@example.com",
         "a\0@example.com",
         "a@example.com\0",
