@@ -15,7 +15,7 @@ pub(super) use self::passphrase::PassphraseArgs;
 use self::passphrase::PassphraseSource;
 use super::progress::{InputProgress, PerKeyOutput};
 use super::{CliError, Exit, print_error};
-use crate::spki::{Algorithm, Finding, Fingerprint, InputError, KeyScanner};
+use crate::spki::{Algorithm, EncryptedStore, Finding, Fingerprint, InputError, KeyScanner};
 
 /// Help text of every INPUT argument.
 pub(super) const HELP: &str = "Certificates, requests, public and private keys (PEM, DER, \
@@ -98,6 +98,10 @@ impl InputCounts {
 /// file below a directory, only the first place is reported.
 const MAX_PLACES: u64 = 10;
 
+/// Maximum number of PKCS #12 stores in one input that are decrypted. Each takes some seconds at
+/// most, and asks for a passphrase.
+const MAX_STORES: u64 = 10;
+
 /// Bytes per read.
 const CHUNK_SIZE: usize = 64 << 10;
 
@@ -146,6 +150,7 @@ fn for_each(
         is_below_directory: false,
         places: Vec::new(),
         place_count: 0,
+        store_count: 0,
     };
     let outcome = inputs.iter().try_for_each(|input| reader.read_argument(input));
     reader.progress.finish();
@@ -168,6 +173,8 @@ struct InputReader<V> {
     places: Vec<String>,
     /// Number of unusable places of that input.
     place_count: u64,
+    /// Number of PKCS #12 stores of that input that need a passphrase.
+    store_count: u64,
 }
 
 impl<V: FnMut(FoundSubject<'_>) -> Result<(), CliError>> InputReader<V> {
@@ -262,8 +269,9 @@ impl<V: FnMut(FoundSubject<'_>) -> Result<(), CliError>> InputReader<V> {
                 }
             }
             self.progress.advance(read as u64, self.counts.keys - before);
-            if outcome.is_err() {
-                break; // standard output is closed
+            // Standard output is closed, or the rest has no key.
+            if outcome.is_err() || scanner.is_complete() {
+                break;
             }
         }
         match report.filter(|report| !report.is_empty()) {
@@ -311,18 +319,31 @@ impl<V: FnMut(FoundSubject<'_>) -> Result<(), CliError>> InputReader<V> {
                 *outcome = (self.visit)(FoundSubject::Fingerprint { input, line, fingerprint });
             }
             Err(InputError::Passphrase(store)) => {
-                let passphrase = self.progress.suspend(|| self.passphrase.of(input));
-                match passphrase {
-                    Ok(Some(passphrase)) => store.keys(&passphrase).into_iter().for_each(|key| {
-                        self.handle(input, Finding { line: finding.line, key }, outcome);
-                    }),
-                    Ok(None) => {
-                        self.record_unusable(input, finding.line, &InputError::Passphrase(store));
-                    }
-                    Err(error) => self.record_unusable(input, finding.line, &error),
-                }
+                self.open_store(input, finding.line, store, outcome);
             }
             Err(error) => self.record_unusable(input, finding.line, &error),
+        }
+    }
+
+    fn open_store(
+        &mut self,
+        input: &str,
+        line: Option<u64>,
+        store: EncryptedStore,
+        outcome: &mut Result<(), CliError>,
+    ) {
+        self.store_count += 1;
+        if self.store_count > MAX_STORES {
+            let problem =
+                format!("more than {MAX_STORES} PKCS #12 stores: give each in an input of its own");
+            return self.record_unusable(input, line, &problem);
+        }
+        match self.progress.suspend(|| self.passphrase.of(input)) {
+            Ok(Some(passphrase)) => store.keys(&passphrase).into_iter().for_each(|key| {
+                self.handle(input, Finding { line, key }, outcome);
+            }),
+            Ok(None) => self.record_unusable(input, line, &InputError::Passphrase(store)),
+            Err(error) => self.record_unusable(input, line, &error),
         }
     }
 
@@ -340,6 +361,7 @@ impl<V: FnMut(FoundSubject<'_>) -> Result<(), CliError>> InputReader<V> {
         self.counts.inputs += 1;
         let places = std::mem::take(&mut self.places);
         let count = std::mem::take(&mut self.place_count);
+        self.store_count = 0;
         self.counts.unusable_inputs += u64::from(count > 0);
         let more = count - places.len() as u64;
         let last = places.len().saturating_sub(1);

@@ -195,6 +195,17 @@ impl KeyScanner {
         }
     }
 
+    /// Whether no further piece changes the findings: the input is binary without a key, or larger
+    /// than any object.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        match self.kind {
+            InputKind::Binary => true,
+            InputKind::Der | InputKind::Json => self.pending.len() > LIMIT,
+            InputKind::Text | InputKind::Unknown => false,
+        }
+    }
+
     /// Ends the input and calls `found` with the findings that the end completes.
     pub fn finish(mut self, found: &mut impl FnMut(Finding)) {
         if self.kind == InputKind::Unknown {

@@ -6,6 +6,9 @@ use std::process::Command;
 use data_encoding::{BASE64, HEXLOWER};
 use keygate::spki::{Finding, InputError, KeyScanner, keys_in};
 
+use crate::support::keygate::BINARY;
+use crate::support::system;
+
 /// Runs a program in `directory`, which must succeed; returns its standard output.
 pub(super) fn run(directory: &Path, program: &str, arguments: &str) -> Vec<u8> {
     let words = arguments.split_whitespace().map(|word| if word == "''" { "" } else { word });
@@ -294,6 +297,30 @@ fn an_input_larger_than_any_key_is_reported_and_not_buffered() {
     }
     let object = [b"\x30\x84\x10\x00\x00\x00", vec![0; 3 << 20].as_slice()].concat();
     assert!(matches!(problem("object", &object), InputError::TooLarge { .. }));
+}
+
+#[test]
+fn an_input_is_read_as_far_as_it_can_have_a_key() {
+    for (what, start, is_bounded) in [
+        ("binary", &b"\0"[..], true),
+        ("DER", b"\x30\x84\x10\0\0\0", true),
+        ("JSON", b"{\"keys\":[", true),
+        ("text", b"# keys", false),
+    ] {
+        let mut scanner = KeyScanner::new();
+        scanner.push(start, &mut |_| ());
+        let piece = vec![if what == "DER" || what == "binary" { 0 } else { b' ' }; 1 << 18];
+        let is_complete = (0..8).any(|_| {
+            scanner.push(&piece, &mut |_| ());
+            scanner.is_complete()
+        });
+        assert_eq!(is_complete, is_bounded, "{what}");
+    }
+    // The device has no end.
+    let limited = ["100", BINARY, "key", "/dev/zero"];
+    let output = system("timeout", &limited);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("/dev/zero: no key found"));
 }
 
 /// No input makes the scanner panic, and every input has a finding.

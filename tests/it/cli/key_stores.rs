@@ -119,6 +119,32 @@ fn the_iterations_of_a_pkcs12_store_are_bounded() {
     }
 }
 
+/// Each store takes time, and a passphrase.
+#[test]
+fn the_stores_of_an_input_are_bounded() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    make_chain(at);
+    let export = "pkcs12 -export -inkey leaf.key -in leaf.pem -passout pass:secret -iter 1";
+    let line = data_encoding::BASE64.encode(&openssl(at, export));
+    std::fs::write(at.join("passphrase"), "secret").unwrap();
+    for (count, code) in [(10, 0), (12, 3)] {
+        std::fs::write(at.join("stores"), format!("{line}\n").repeat(count)).unwrap();
+        let path = |name: &str| at.join(name).display().to_string();
+        let stores = path("stores");
+        // The bound is for each input.
+        let arguments =
+            ["key", "--json", "--passphrase-file", &path("passphrase"), &stores, &stores];
+        let output = keygate(&arguments);
+        let shown = output_text(&output);
+        assert_eq!(output.status.code(), Some(code), "{count}: {shown}");
+        let found = output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        assert_eq!(found.count(), 20, "{count}: {shown}");
+        let is_reported = shown.contains("stores:11: more than 10 PKCS #12 stores");
+        assert_eq!(is_reported, count > 10, "{shown}");
+    }
+}
+
 /// `der` with indefinite lengths, and with strings in two pieces.
 fn to_ber(der: &[u8], levels: usize) -> Vec<u8> {
     let Ok(element) = AnyRef::from_der(der) else { return der.to_vec() };
