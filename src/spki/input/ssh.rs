@@ -54,7 +54,10 @@ pub(super) fn private_key(content: &[u8]) -> Result<Vec<u8>, InputError> {
     fields.string()?; // cipher
     fields.string()?; // key derivation function
     fields.string()?; // options of the key derivation
-    fields.number()?; // number of keys, always 1 in OpenSSH
+    // The format has room for more, which OpenSSH rejects. None of them may be hidden.
+    if fields.number()? != 1 {
+        return Err(damaged("it has not one key"));
+    }
     Ok(public_key(fields.string()?)?.1)
 }
 

@@ -185,6 +185,62 @@ fn the_key_of_an_ssh_certificate_is_that_of_its_subject() {
     }
 }
 
+/// The keys are made by hand, because `ssh-keygen` needs a device for them. It then certifies them.
+#[test]
+fn the_key_of_a_security_key_is_that_of_its_algorithm() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    run(at, "ssh-keygen", "-q -t ed25519 -N '' -C ca -f ca");
+    for (kind, name, plain) in [
+        ("ed25519", "sk-ssh-ed25519@openssh.com", "ssh-ed25519"),
+        ("ecdsa -b 256", "sk-ecdsa-sha2-nistp256@openssh.com", "ecdsa-sha2-nistp256"),
+    ] {
+        run(at, "ssh-keygen", &format!("-q -t {kind} -N '' -C c -f {plain}"));
+        let public = std::fs::read_to_string(at.join(format!("{plain}.pub"))).unwrap();
+        let expected = keys(kind, public.as_bytes());
+        let blob = public.split(' ').nth(1).unwrap();
+        let blob = data_encoding::BASE64.decode(blob.as_bytes()).unwrap();
+        let string =
+            |bytes: &[u8]| [&u32::try_from(bytes.len()).unwrap().to_be_bytes(), bytes].concat();
+        let key = &blob[4 + plain.len()..];
+        let blob = [&string(name.as_bytes()), key, &string(b"ssh:")].concat();
+        let line = format!("{name} {} c", data_encoding::BASE64.encode(&blob));
+        assert_eq!(keys(name, line.as_bytes()), expected, "{line}");
+        std::fs::write(at.join("sk.pub"), &line).unwrap();
+        let exported = run(at, "ssh-keygen", "-e -f sk.pub");
+        assert_eq!(keys(name, &exported), expected);
+        for options in ["", "-h"] {
+            run(at, "ssh-keygen", &format!("-q -s ca -I identity {options} sk.pub"));
+            let certificate = std::fs::read(at.join("sk-cert.pub")).unwrap();
+            assert_eq!(keys(name, &certificate), expected, "{options}");
+        }
+        let cut = data_encoding::BASE64.encode(&blob[..blob.len() - 1]);
+        let error = problem("without its application", format!("{name} {cut}").as_bytes());
+        assert!(error.to_string().contains("it ends too early"), "{error}");
+    }
+}
+
+#[test]
+fn an_openssh_private_key_has_one_key() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    run(at, "ssh-keygen", "-q -t ed25519 -N '' -C c -f id");
+    let pem = std::fs::read_to_string(at.join("id")).unwrap();
+    let lines: Vec<&str> = pem.lines().collect();
+    let [begin, base64 @ .., end] = &lines[..] else { panic!("{pem}") };
+    let content = data_encoding::BASE64.decode(base64.concat().as_bytes()).unwrap();
+    // After the marker, two names, "none", and empty options.
+    let at = b"openssh-key-v1\0".len() + 2 * (4 + 4) + 4;
+    assert_eq!(content[at..at + 4], [0, 0, 0, 1]);
+    for count in [0, 2] {
+        let mut changed = content.clone();
+        changed[at + 3] = count;
+        let text = format!("{begin}\n{}\n{end}\n", data_encoding::BASE64.encode(&changed));
+        let error = problem("several keys", text.as_bytes()).to_string();
+        assert!(error.contains("it has not one key"), "{error}");
+    }
+}
+
 #[test]
 fn ssh2_public_keys_and_the_public_half_of_encrypted_keys_are_found() {
     let directory = tempfile::tempdir().unwrap();
