@@ -2,9 +2,12 @@
 
 use std::fs::{File, write};
 use std::io::Write;
+use std::process::Command;
 
 use super::bench::{Bench, problem};
 use super::key_files::{PUBLIC_KEYS, WEB_KEYS};
+use crate::support::keygate::BINARY;
+use crate::support::{output_text, skip};
 
 #[test]
 fn verdicts_are_those_of_the_whole_filter() {
@@ -39,6 +42,34 @@ fn verdicts_are_those_of_the_whole_filter() {
     }
     let clean = bench.lines(0, &["query", "a.pkbf", "one", "other"]);
     assert!(clean.iter().all(|line| line.starts_with("clean ")), "{clean:?}");
+}
+
+/// strace counts the bytes: the header, and one byte for each bit of the four encodings of the key.
+#[test]
+fn a_query_reads_only_the_bits_of_the_key() {
+    if skip::without("strace") {
+        return;
+    }
+    let bench = Bench::new("filter");
+    write(bench.path("key"), rcgen::KeyPair::generate().unwrap().public_key_pem()).unwrap();
+    for hash_length in ["25", "30"] {
+        let name = format!("{hash_length}.pkbf");
+        let length = ["--hash-count", "7", "--hash-length", hash_length];
+        bench.run(0, &[&["create", name.as_str()][..], &length].concat());
+        let filter = bench.path(&name);
+        let calls = bench.path("calls");
+        let mut traced = Command::new("strace");
+        traced.args(["-f", "-qq", "-e", "trace=read,readv,pread64,preadv,preadv2,mmap"]);
+        traced.arg("-P").arg(&filter).arg("-o").arg(&calls);
+        traced.args([BINARY, "filter", "query"]).arg(&filter).arg(bench.path("key"));
+        let output = traced.output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
+        let calls = std::fs::read_to_string(calls).unwrap();
+        assert!(!calls.contains("mmap"), "{calls}");
+        let results = calls.lines().map(|line| line.rsplit(' ').next().unwrap());
+        let bytes: u64 = results.map(|result| result.parse::<u64>().unwrap()).sum();
+        assert_eq!(bytes, 24 + 4 * 7, "{calls}");
+    }
 }
 
 /// The data of the filter are a hole in the file: reading all of it would take minutes.
