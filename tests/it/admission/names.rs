@@ -16,8 +16,10 @@ use rustls::{
 };
 use serde_json::{Value, json};
 
+use super::open_connections::{OK, waiting_origin};
 use crate::support::client::{Client, config_of};
-use crate::support::http2::{HEADERS, Http2};
+use crate::support::http2::{Came, HEADERS, Http2};
+use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki, der};
 use crate::support::proof_source::ProofSource;
 use crate::support::proxy::{Configure, Proxy, Running};
@@ -78,7 +80,11 @@ struct Scene {
 }
 
 fn scene(allow: &str, configure: impl FnOnce(Proxy) -> Proxy) -> Scene {
-    let proxy = Proxy::new().client_auth(allow).global("log = { repeat_after = \"0s\" }");
+    scene_to(Origin::start(), allow, configure)
+}
+
+fn scene_to(origin: Origin, allow: &str, configure: impl FnOnce(Proxy) -> Proxy) -> Scene {
+    let proxy = Proxy::to(origin).client_auth(allow).global("log = { repeat_after = \"0s\" }");
     let [orders, billing] = ["orders", "billing"].map(|name| workload(&proxy.pki, name));
     Scene { running: configure(proxy).start(), orders, billing }
 }
@@ -342,6 +348,30 @@ fn open_connections_are_closed_when_the_rules_no_longer_name_their_clients() {
     scene.running.admits(&scene.running.good);
 }
 
+#[test]
+fn requests_in_flight_are_the_last_ones_when_the_rules_no_longer_name_their_clients() {
+    let (origin, go) = waiting_origin();
+    let scene = scene_to(origin, ORDERS, |proxy| proxy);
+    let mut http1 = scene.connect(&scene.orders);
+    http1.send(GET);
+    scene.running.origin.next();
+    let mut http2 = Http2::connect(&scene.running.pki, scene.running.address(), &scene.orders);
+    http2.send_get(1);
+    scene.running.origin.next();
+    scene.change(BILLING, 2);
+    scene.name_checks("live", "not_allowed", 2.0);
+    http2.send_get(3);
+    assert_eq!(http2.next(), Came::GoAway(0));
+    let Came::Response(status, 3) = http2.next() else { panic!("no response") };
+    assert_ne!(status, OK);
+    (0..2).for_each(|_| go.send(()).unwrap());
+    assert_eq!(http2.next(), Came::Response(OK, 1), "the request was sent before GOAWAY");
+    let head = http1.head();
+    assert!(head.starts_with("HTTP/1.1 200 ") && head.contains("connection: close\r\n"), "{head}");
+    assert_eq!(http1.rest(), "hello\n");
+    assert_eq!(scene.running.origin.untaken(), 0);
+}
+
 /// Ten thousand rules cost a request nothing, because they are consulted in the handshake only.
 #[test]
 fn the_requests_of_an_open_connection_consult_no_rule() {
@@ -413,7 +443,7 @@ fn a_session_or_handshake_from_before_the_change_admits_nobody() {
 }
 
 #[test]
-fn a_copied_certificate_without_its_key_is_no_client_that_is_not_allowed() {
+fn the_names_of_a_copied_certificate_without_its_key_are_not_checked() {
     for version in VERSIONS {
         let scene = scene(ORDERS, |proxy| proxy);
         let thief = scene.running.pki.client("thief", Kind::P256);

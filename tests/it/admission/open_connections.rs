@@ -140,7 +140,7 @@ fn an_expired_exception_evicts_its_open_connection() {
 }
 
 /// An origin that responds when the test sends on the channel.
-fn waiting_origin() -> (Origin, Sender<()>) {
+pub(super) fn waiting_origin() -> (Origin, Sender<()>) {
     let (go, wait) = channel();
     let wait = Mutex::new(wait);
     let origin = Origin::responding(move |_, tcp| {
@@ -308,7 +308,7 @@ async fn an_http2_client_gets_goaway_and_the_response_to_its_request_in_flight()
 }
 
 /// First byte of a field block with the status 200 (RFC 7541, appendix A).
-const OK: u8 = 0x88;
+pub(super) const OK: u8 = 0x88;
 
 #[test]
 fn an_http2_client_gets_no_response_to_requests_after_goaway() {
