@@ -37,8 +37,8 @@ impl DnsRules {
         Ok(())
     }
 
-    /// Whether a rule names this DNS name of a certificate. A name that is a wildcard itself has to
-    /// be equal to the rule: it claims all hosts, and a rule for one of them does not name it.
+    /// Whether a rule names this DNS name of a certificate. A certificate with a wildcard needs a
+    /// rule with the same one, because a rule for one host does not name all hosts.
     pub(super) fn contains(&self, name: &[u8]) -> bool {
         if self.hosts.is_empty() && self.parents.is_empty() {
             return false;
@@ -62,7 +62,8 @@ pub(super) fn lower_case<'a>(name: &[u8], buffer: &'a mut [u8]) -> Option<&'a st
 }
 
 /// Whether `name` is a host name: labels of letters, digits, `-` and `_`, which programs use
-/// although RFC 1123 has no `_`. The last label has a letter, so that an address is none.
+/// although RFC 1123 has no `_`. The last label is not a number, because an IPv4 address is not a
+/// host name.
 pub(super) fn is_host_name(name: &str) -> bool {
     let is_label = |label: &str| {
         (1..=MAX_LABEL).contains(&label.len())

@@ -14,8 +14,8 @@ pub(super) enum CertificateName<'a> {
     Uri(&'a [u8]),
 }
 
-/// Maximum number of attributes and alternative names, 1024. A client may have 20,000 in a
-/// certificate of 64 KiB; none of them counts then.
+/// Maximum number of attributes and alternative names, 1024. With more, none of them counts. A
+/// certificate of 64 KiB has room for 20,000.
 const MAX_NAMES: usize = 1024;
 
 const COMMON_NAME: &[u8] = &[0x55, 4, 3];

@@ -77,7 +77,7 @@ impl SpiffeRules {
         let mut buffer = [0; MAX_TRUST_DOMAIN];
         let id = split(uri)?;
         let rules = self.0.get(trust_domain(id.trust_domain, &mut buffer)?)?;
-        // All of the path is checked, also behind the part that decides.
+        // The whole path is checked, also behind the segments that decide.
         if !id.segments()?.all(is_segment) {
             return None;
         }
@@ -113,7 +113,7 @@ impl<'a> SpiffeId<'a> {
     }
 }
 
-/// Splits a SPIFFE ID, whose scheme has no case (RFC 3986, section 3.1).
+/// Splits a SPIFFE ID, whose scheme has no case (section 2.4).
 fn split(id: &[u8]) -> Option<SpiffeId<'_>> {
     let (scheme, rest) = id.split_at_checked(SCHEME.len())?;
     if !scheme.eq_ignore_ascii_case(SCHEME) || id.len() > MAX_ID {
@@ -124,8 +124,7 @@ fn split(id: &[u8]) -> Option<SpiffeId<'_>> {
     Some(SpiffeId { trust_domain, path })
 }
 
-/// The trust domain in lower case, without user and port. As a host it has no case (RFC 3986,
-/// section 3.2.2).
+/// The trust domain in lower case, without user and port. It has no case (section 2.4).
 fn trust_domain<'a>(name: &[u8], buffer: &'a mut [u8]) -> Option<&'a str> {
     let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
     let is_valid = !name.is_empty() && name.iter().all(is_letter);

@@ -57,7 +57,7 @@ impl<'a> SubjectText<'a> {
     }
 }
 
-/// Decodes big-endian UCS-2. A surrogate is no character of it.
+/// Decodes big-endian UCS-2, which has no surrogates.
 fn from_bmp<'a>(content: &[u8], buffer: &'a mut [u8]) -> Option<&'a str> {
     let (units, []) = content.as_chunks() else { return None };
     let mut length: usize = 0;
