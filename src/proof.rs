@@ -16,6 +16,7 @@ pub use self::create::{CreateError, CreatedProof, create};
 
 use self::algorithm::{RsaKeys, SignatureAlgorithm};
 use self::form::ProofForm;
+use crate::regular_file::FileSize;
 use crate::spki::Fingerprint;
 
 /// Maximum size of a proof, in bytes. A proof of an 8192-bit RSA key has less than 3 KiB.
@@ -63,13 +64,13 @@ pub enum BadProof {
     )]
     Members,
     /// The payload is larger than [`MAX_PAYLOAD`].
-    #[error("the payload is larger than {MAX_PAYLOAD} bytes")]
+    #[error("the payload is larger than {}", FileSize(MAX_PAYLOAD as u64))]
     Payload,
     /// The key did not make the signature.
     #[error("the signature is not one of the key")]
     Signature,
     /// The body is larger than [`MAX_BODY`].
-    #[error("larger than {MAX_BODY} bytes")]
+    #[error("larger than {}", FileSize(MAX_BODY as u64))]
     Size,
     /// The payload does not contain [`TEXT`].
     #[error("the payload does not contain \"{TEXT}\"")]

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::proof::MAX_BODY;
-use crate::regular_file;
+use crate::regular_file::{self, explain, explain_sized};
 use crate::spki::Fingerprint;
 
 /// Suffixes of the names of proofs.
@@ -26,7 +26,8 @@ pub(super) fn files<'a>(
             Ok(body) => Some(Ok((path, body))),
             Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => None,
             Err(error) => {
-                Some(Err(io::Error::new(error.kind(), format!("{}: {error}", path.display()))))
+                let problem = explain_sized(&error, "a proof is smaller: remove the file");
+                Some(Err(io::Error::new(error.kind(), format!("{}: {problem}", path.display()))))
             }
         }
     })
@@ -40,8 +41,10 @@ pub(super) fn ensure_exists(directory: &Path) -> io::Result<()> {
     let metadata = std::fs::metadata(directory).and_then(|metadata| {
         if metadata.is_dir() { Ok(()) } else { Err(io::ErrorKind::NotADirectory.into()) }
     });
-    metadata
-        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", directory.display())))
+    metadata.map_err(|error| {
+        let problem = explain(&error);
+        io::Error::new(error.kind(), format!("{}: {problem}", directory.display()))
+    })
 }
 
 /// Whether `directory` has a file for `fingerprint`. Blocks.
@@ -86,6 +89,18 @@ mod tests {
         symlink("nowhere", path(".jws")).unwrap();
         std::fs::write(path(".json"), "proof").unwrap();
         assert_eq!(found(), [None, None, Some(b"proof".to_vec())]);
+    }
+
+    #[test]
+    fn a_file_that_is_larger_than_a_proof_is_named_with_its_size_and_the_remedy() {
+        let directory = tempfile::tempdir().unwrap();
+        let fingerprint = Fingerprint::of(b"key");
+        let path = directory.path().join(format!("{fingerprint}.jws"));
+        std::fs::write(&path, [b' '; MAX_BODY + 1]).unwrap();
+        let error = files(directory.path(), &fingerprint).next().unwrap().unwrap_err();
+        let problem = "larger than 16 KiB: it has 16385 bytes (16.0 KiB)";
+        let remedy = "a proof is smaller: remove the file";
+        assert_eq!(error.to_string(), format!("{}: {problem}; {remedy}", path.display()));
     }
 
     #[test]

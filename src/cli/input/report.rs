@@ -121,4 +121,28 @@ mod tests {
         assert!(!accepts("{\n  \"keys\": ["));
         assert!(!accepts("MFkw"));
     }
+
+    #[test]
+    fn an_error_of_a_line_names_the_member_its_value_and_the_remedy() {
+        let input = [
+            r#"{"verdict": "probable", "spki": 7}"#,
+            r#"{"verdict": "probable", "spki": "!"}"#,
+            r#"{"spki": null}"#,
+        ];
+        let mut problems = Vec::new();
+        ReportLines::default().push(format!("{}\n", input.join("\n")).as_bytes(), &mut |line| {
+            problems.extend(line.client.err().map(|error| (line.number, error.to_string())));
+        });
+        let problem = |text: &str| {
+            format!("not a line of `keygate report --json`: {text}; give its output as it is")
+        };
+        assert_eq!(
+            problems,
+            [
+                (1, problem("spki: 7 is not text in quotes (line 1, column 33)")),
+                (2, problem("spki is not base64")),
+                (3, problem("verdict: the member is missing (line 1, column 14)")),
+            ]
+        );
+    }
 }
