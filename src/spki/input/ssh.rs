@@ -54,9 +54,9 @@ pub(super) fn private_key(content: &[u8]) -> Result<Vec<u8>, InputError> {
     fields.string()?; // cipher
     fields.string()?; // key derivation function
     fields.string()?; // options of the key derivation
-    // The format has room for more, which OpenSSH rejects. None of them may be hidden.
+    // The format has room for several keys, which OpenSSH rejects. Only the first would be found.
     if fields.number()? != 1 {
-        return Err(damaged("it has not one key"));
+        return Err(damaged("it has several keys, or none"));
     }
     Ok(public_key(fields.string()?)?.1)
 }

@@ -154,6 +154,8 @@ fn each_kind_of_rule_admits_the_clients_that_it_names_and_no_others() {
         (false, client("dns-nul", raw(&[(0x82, b"a.clients.example\0.evil.example")]))),
         (false, client("dns-nul-first", raw(&[(0x82, b"a\0.clients.example")]))),
         (false, client("dns-utf-8", raw(&[(0x82, "\u{e4}.clients.example".as_bytes())]))),
+        (false, client("dns-latin-1", raw(&[(0x82, b"\xe4.clients.example")]))),
+        (false, client("email-latin-1", raw(&[(0x81, b"ops\xe4@example.com")]))),
         (false, client("a.clients.example", CertificateParams::default())),
         (true, client("uri", with(&[uri("SPIFFE://Example.org/orders/web")]))),
         (false, client("uri-case", with(&[uri("spiffe://example.org/Orders/web")]))),
@@ -412,6 +414,22 @@ fn a_tunnel_of_a_tcp_service_is_closed_when_the_rules_no_longer_name_its_client(
     scene.change(BILLING, 2);
     scene.name_checks("live", "not_allowed", 1.0);
     assert_eq!(tunnel.whatever_comes(), "");
+    scene.count("connections_active", "service=\"test\"", 0.0);
+}
+
+#[test]
+fn a_connection_that_has_upgraded_is_closed_when_the_rules_no_longer_name_its_client() {
+    let scene = scene_to(Origin::with_upgrades(), ORDERS, |proxy| {
+        proxy.policy("evict_within = \"1s\"")
+    });
+    let mut client = scene.connect(&scene.orders);
+    let upgrade = "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
+        sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    client.send(format!("GET / HTTP/1.1\r\nhost: localhost\r\n{upgrade}\r\n"));
+    assert!(client.head().starts_with("HTTP/1.1 101 "));
+    scene.change(BILLING, 2);
+    scene.name_checks("live", "not_allowed", 1.0);
+    assert_eq!(client.whatever_comes(), "");
     scene.count("connections_active", "service=\"test\"", 0.0);
 }
 

@@ -70,7 +70,7 @@ fn a_private_key_in_a_pkcs12_store_is_a_key_if_no_certificate_has_it() {
     let alone = format!("{export} -nocerts");
     assert_eq!(store("alone", &openssl(at, &alone)).keys("secret"), [Ok(leaf.clone())]);
 
-    // Nothing is encrypted that is not in a certificate.
+    // The certificates are in clear, and the encrypted key is that of one of them.
     let chain = "-in leaf.pem -certfile ca.pem -certpbe NONE";
     for form in [
         format!("{export} {chain}"),
@@ -193,7 +193,6 @@ fn indefinite_lengths_and_strings_in_pieces_are_read() {
     }
 }
 
-/// The passphrase of a store in `directory`, which must be accepted by each command with inputs.
 #[test]
 fn each_command_reads_the_passphrase_from_a_file() {
     let directory = tempfile::tempdir().unwrap();
