@@ -15,7 +15,7 @@ use crate::listen;
 use crate::metrics::ControlMetrics;
 use crate::resolver::Resolver;
 use crate::server::ServerError;
-use crate::snapshot::{ExposedKeyFile, JudgementLinks, Loader, Report};
+use crate::snapshot::{ExposedKeyFile, JudgementLinks, Loader, Report, WarningReport};
 use crate::traces::ExportTask;
 use crate::unix_time::{self, dated};
 
@@ -39,7 +39,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let checked = Checked::load(&path, args.online);
     let is_valid = matches!(&checked, Ok(checked) if checked.failures.is_empty());
     let warned =
-        checked.as_ref().is_ok_and(|it| is_valid && args.strict && !it.warnings.is_empty());
+        checked.as_ref().is_ok_and(|it| is_valid && args.strict && !it.report.warnings.is_empty());
     if args.json {
         json::print(&path, checked.as_ref())?;
         return match checked {
@@ -55,7 +55,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         others.iter().for_each(|error| print_error(error));
         cause
     })?;
-    let Checked { config, report, source, warnings, mut failures } = checked;
+    let Checked { config, report, source, mut failures } = checked;
     show_filters(&report)?;
     show_lists(&report)?;
     print(format_args!("weak keys: {}", report.weak_keys_text()))?;
@@ -71,10 +71,10 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         failures.iter().for_each(|error| print_error(error));
         return Err(last);
     }
-    for warning in &warnings {
-        print(format_args!("warning: {warning}"))?;
+    for warning in &report.warnings {
+        print(format_args!("warning: {}", warning.text))?;
     }
-    let with_warnings = match warnings.len() as u64 {
+    let with_warnings = match report.warnings.len() as u64 {
         0 => String::new(),
         count => format!(", with {}", counted(count, "warning")),
     };
@@ -89,10 +89,10 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
 /// A configuration whose files can be used.
 struct Checked {
     config: Config,
+    /// With the warnings that only this command makes.
     report: Report,
     /// Lines about the source of proofs.
     source: Vec<String>,
-    warnings: Vec<String>,
     /// Why the source of proofs or the traces cannot be used, although everything else can.
     failures: Vec<CliError>,
 }
@@ -139,20 +139,25 @@ impl Checked {
                 "{address}: this machine has no such address, so that `run` cannot listen on it"
             )
         });
-        let warnings = loader.warnings().iter().map(ToString::to_string).chain(foreign).collect();
-        let report = loader.report();
+        let mut report = loader.report();
+        report.warnings.extend(foreign.map(WarningReport::of_configuration));
         let (source, failures) = (Vec::new(), Vec::new());
-        let mut checked = Self { config, report, source, warnings, failures };
+        let mut checked = Self { config, report, source, failures };
         if let Some(confirm) = checked.config.confirm.clone()
             && let Err(error) = checked.check_source(&confirm, online)
         {
             checked.failures.push(error);
         }
         match check_traces(&checked.config) {
-            Ok(exposed) => checked.warnings.extend(exposed.map(|file| file.to_string())),
+            Ok(exposed) => checked.warn(exposed.map(|file| file.to_string())),
             Err(error) => checked.failures.push(error),
         }
         Ok(checked)
+    }
+
+    fn warn(&mut self, warnings: impl IntoIterator<Item = String>) {
+        let warnings = warnings.into_iter().map(WarningReport::of_configuration);
+        self.report.warnings.extend(warnings);
     }
 
     /// Reads the files of the source of proofs, and describes what it will be asked. Checks the
@@ -170,7 +175,7 @@ impl Checked {
         let line =
             format!("source of proofs {name}: asked about keys in {filters}; canary {canary}");
         self.source.push(line);
-        self.warnings.extend(source.exposed_api_key().map(ToString::to_string));
+        self.warn(source.exposed_api_key().map(ToString::to_string));
         if !source.clears() {
             if online {
                 self.source.push(format!(
@@ -198,7 +203,7 @@ impl Checked {
                 if online {
                     return Err(CliError::Operation(problem));
                 }
-                self.warnings.push(problem);
+                self.warn([problem]);
                 Ok(())
             }
         }

@@ -29,6 +29,7 @@ pub mod grpc;
 pub mod haproxy;
 pub mod http2;
 pub mod http_host;
+pub mod json;
 pub mod keygate;
 pub mod keys;
 pub mod load;

@@ -14,8 +14,10 @@ struct Validation<'a> {
     file: String,
     valid: bool,
     errors: Vec<ErrorRow<'a>>,
-    warnings: &'a [String],
-    /// What would be in use, as `/status` shows it.
+    /// Empty if there is no report, which has the warnings otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    warnings: Option<[(); 0]>,
+    /// What would be in use, as `/status` shows it, and its warnings.
     #[serde(flatten)]
     report: Option<&'a Report>,
     /// The lines for the hosts of the authorizers.
@@ -61,7 +63,7 @@ pub(super) fn print(file: &Path, checked: Result<&Checked, &Unusable>) -> Result
         file: file.display().to_string(),
         valid: errors.is_empty(),
         errors,
-        warnings: checked.map_or(&[], |it| &it.warnings),
+        warnings: checked.is_none().then_some([]),
         report: checked.map(|it| &it.report),
         hosts: hosts.collect(),
     })

@@ -44,8 +44,7 @@ impl Loader {
     }
 
     /// The conditions that an operator must mend although everything can be used.
-    #[must_use]
-    pub fn warnings(&self) -> Vec<Warning> {
+    fn warnings(&self) -> Vec<Warning> {
         let now = SystemTime::now();
         let services = self.sources.services.iter();
         let services = services.flat_map(|source| source.warnings(now));

@@ -28,6 +28,12 @@ impl WarningReport {
         Self { kind, name, text: warning.to_string(), is_elsewhere: is_elsewhere(warning) }
     }
 
+    /// A warning about the configuration itself.
+    #[must_use]
+    pub fn of_configuration(text: String) -> Self {
+        Self { kind: "configuration", name: None, text, is_elsewhere: false }
+    }
+
     /// The warning without its subject.
     #[must_use]
     pub fn problem(&self) -> &str {

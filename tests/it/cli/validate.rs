@@ -589,7 +589,7 @@ fn the_log_is_text_on_a_terminal_and_json_elsewhere() {
 
 #[test]
 fn the_result_as_json_has_each_error_with_its_place_and_each_warning() {
-    let files = Files::new();
+    let mut files = Files::new();
     let parsed = |output: &Output, code: i32| -> serde_json::Value {
         assert_eq!(output.status.code(), Some(code), "{}", output_text(output));
         assert!(output.stderr.is_empty(), "{}", output_text(output));
@@ -611,9 +611,15 @@ fn the_result_as_json_has_each_error_with_its_place_and_each_warning() {
     assert!(errors.len() > 1 && wrong["valid"] == false && wrong["filters"].is_null(), "{wrong}");
 
     write_filter(&files.pki.path("lost.pkbf"), &[]);
+    // One warning about a filter, and one that only this command makes.
+    files.configuration = files.configuration.set("admin.listen", "203.0.113.1:9464");
     let warned = parsed(&files.validate(&["--json"]), 0);
-    assert_eq!(warned["warnings"].as_array().unwrap().len(), files.warnings().len());
-    assert_ne!(warned["warnings"], json!([]));
+    let rows = warned["warnings"].as_array().unwrap();
+    let texts: Vec<_> = rows.iter().map(|row| row["text"].as_str().unwrap()).collect();
+    assert_eq!(texts, files.warnings());
+    let subjects: Vec<_> = rows.iter().map(|row| (&row["kind"], &row["name"])).collect();
+    let of_address = (&json!("configuration"), &json!(null));
+    assert_eq!(subjects, [(&json!("filter"), &json!("lost")), of_address]);
     assert_eq!(parsed(&files.validate(&["--json", "--strict"]), 2)["valid"], true);
 
     std::fs::write(files.pki.path("lost.pkbf"), "no filter").unwrap();
