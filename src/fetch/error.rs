@@ -1,5 +1,8 @@
 //! Why a file was not fetched, and what the operator can do about it.
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -50,7 +53,7 @@ pub enum FetchError {
     },
     /// The blocklist is at another server than its metadata.
     #[error(
-        "{url}: blocklist_url {found:?} is not a file on the same server; a mirror must give its own address there"
+        "{url}: blocklist_url {found:?} is not a file on the same server; let the mirror give its own address there"
     )]
     ForeignBlocklist {
         /// URL of the metadata.
@@ -184,7 +187,9 @@ impl FetchError {
 #[derive(Debug, thiserror::Error)]
 pub enum UnpackError {
     /// The content is damaged, or needs more memory than is permitted.
-    #[error("it cannot be unpacked: {0}; the file at the source is damaged, try again later")]
+    #[error(
+        "it cannot be unpacked: {0}; try again later, because the file at the source is damaged"
+    )]
     Damaged(#[source] io::Error),
     /// The name ends in .xz, but the content is not an xz file.
     #[error(

@@ -1,5 +1,8 @@
 //! Errors of loading: which file cannot be used, and why.
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::path::{Path, PathBuf};
 

@@ -59,7 +59,7 @@ fn hostile_metadata_are_rejected_and_name_the_member() {
     let good = scene.list(1000);
     scene.publish(&good);
     scene.fetched();
-    let foreign = "is not a file on the same server; a mirror must give its own address";
+    let foreign = "is not a file on the same server; let the mirror give its own address";
     let (_, port) = scene
         .mirror
         .url("")

@@ -1,0 +1,110 @@
+use super::*;
+use crate::badkeys::Metadata;
+use crate::tls::FileContent;
+
+/// Whether an action follows the problem, or the next run mends it.
+fn has_action(text: &str) -> bool {
+    const ACTIONS: [&str; 18] = [
+        "check the network",
+        "correct",
+        "create",
+        "fetch",
+        "find",
+        "give",
+        "install",
+        "let",
+        "look for",
+        "make",
+        "mount",
+        "raise",
+        "remove",
+        "run",
+        "set",
+        "the next run",
+        "try again later",
+        "wait until",
+    ];
+    ACTIONS.iter().any(|action| text.contains(&format!("; {action}")))
+}
+
+fn transfer_errors() -> Vec<TransferError> {
+    let (text, second) = (|| "a".to_owned(), Duration::from_secs(1));
+    let status = |status| TransferError::Status { status };
+    let denied = || io::Error::from_raw_os_error(libc::EACCES);
+    vec![
+        TransferError::BadRange { found: text() },
+        TransferError::ConnectTimeout(second),
+        TransferError::Encoded,
+        ExchangeError::HeadTooLarge.into(),
+        TransferError::NoLength,
+        TransferError::Redirect { status: StatusCode::FOUND, location: text() },
+        TransferError::Stalled(second),
+        status(StatusCode::NOT_FOUND),
+        status(StatusCode::FORBIDDEN),
+        status(StatusCode::TOO_MANY_REQUESTS),
+        TransferError::TimedOut(second),
+        TransferError::Tls(text()),
+        TransferError::TooLarge { max: 1, is_max_size: true },
+        TransferError::TooLarge { max: 1, is_max_size: false },
+        TransferError::Truncated { received: 1, reason: text() },
+        TransferError::Unreachable(text()),
+        TransferError::Unresolved(text()),
+        TransferError::Write { path: "/keygate/file".into(), source: denied() },
+    ]
+}
+
+fn io_errors() -> Vec<io::Error> {
+    let large = regular_file::too_large(2, 1);
+    let codes = [libc::EACCES, libc::ENOENT, libc::ENOSPC, libc::ENOTDIR, libc::EROFS];
+    codes.map(io::Error::from_raw_os_error).into_iter().chain([large]).collect()
+}
+
+#[test]
+fn every_error_names_the_url_or_the_file_and_an_action() {
+    let (url, path) = (|| "https://a.example/b".to_owned(), || PathBuf::from("/keygate/file"));
+    let text = || "a".to_owned();
+    let unpack = [
+        UnpackError::Damaged(io::ErrorKind::InvalidData.into()),
+        UnpackError::NotPacked,
+        UnpackError::TooLarge { max_size: 1 },
+        UnpackError::Truncated,
+    ];
+    let (updated, source) = (1, ListFileError::Emptied { entries: 1 });
+    let (status, remedy, advice) = (StatusCode::NOT_FOUND, "publish it", "");
+    let own = [
+        FetchError::Busy { path: path() },
+        FetchError::Digest { url: url(), expected: text(), found: text() },
+        FetchError::ForeignBlocklist { url: url(), found: text() },
+        FetchError::ForeignDirectory { path: path(), owner: 1, user: 0 },
+        FetchError::Metadata { url: url(), source: Metadata::parse(b"{}").unwrap_err() },
+        FetchError::NoDigest { url: url() },
+        FetchError::NotRegular { path: path() },
+        FetchError::Retired { url: url(), deprecation: text() },
+        FetchError::TrustAnchors {
+            path: path(),
+            source: TlsFileError::NoCertificate(FileContent::Empty),
+        },
+        FetchError::Filter {
+            url: url(),
+            staged: path(),
+            source: FilterRejection::Future { updated },
+        },
+    ];
+    let transfers = transfer_errors().into_iter();
+    let transfers = transfers.map(|source| FetchError::Transfer { url: url(), source });
+    let unpack = unpack.map(|source| FetchError::Unpack { url: url(), source });
+    let files = io_errors().into_iter().map(|source| FetchError::Io { path: path(), source });
+    for error in transfers.chain(unpack).chain(files).chain(own) {
+        let text = error.to_string();
+        assert!(text.contains("a.example") || text.contains("/keygate/file: "), "{text}");
+        assert!(has_action(&text), "{text}");
+        assert!(!text.contains("os error"), "{text}");
+    }
+    // These actions come from elsewhere.
+    let companion = FetchError::NoCompanion { url: url(), status, remedy }.to_string();
+    assert!(companion.ends_with("; publish it"), "{companion}");
+    let list = FetchError::List { url: url(), staged: path(), source, advice }.to_string();
+    assert!(list.contains("rejected: ") && list.contains(": write a comment"), "{list}");
+    let anchors = FetchError::NoSystemTrustAnchors.to_string();
+    assert!(has_action(&anchors), "{anchors}");
+}

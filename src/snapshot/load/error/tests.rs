@@ -1,0 +1,210 @@
+use std::path::PathBuf;
+
+use super::*;
+use crate::badkeys::{BlocklistError, Metadata, MetadataError};
+use crate::pkbf::{ChecksumFileError, Plausibility};
+use crate::signature::SignatureFileError;
+use crate::snapshot::filter_rejection::CanaryFileError;
+use crate::spki::InputError;
+
+/// Whether an action for the operator follows the problem.
+fn has_action(text: &str) -> bool {
+    const ACTIONS: [&str; 21] = [
+        "correct",
+        "create",
+        "fetch",
+        "give",
+        "inspect",
+        "it is read again",
+        "look for",
+        "make",
+        "mend",
+        "publish",
+        "raise",
+        "remove",
+        "replace",
+        "restore",
+        "run",
+        "save",
+        "set",
+        "sign",
+        "split",
+        "unpack",
+        "write",
+    ];
+    ACTIONS.iter().any(|action| {
+        text.contains(&format!("; {action} ")) || text.contains(&format!(": {action} "))
+    })
+}
+
+fn path() -> PathBuf {
+    PathBuf::from("/keygate/file")
+}
+
+fn missing() -> io::Error {
+    io::Error::from_raw_os_error(libc::ENOENT)
+}
+
+fn too_large() -> io::Error {
+    crate::regular_file::too_large(5, 4)
+}
+
+fn filter_errors() -> Vec<FilterError> {
+    let text = || "a".to_owned();
+    let checksum_file = |source| FilterError::ChecksumFile { sidecar: path(), source };
+    vec![
+        FilterError::BadMarker { found: text() },
+        FilterError::BeingWritten,
+        FilterError::Checksum { sidecar: path(), expected: text(), found: text() },
+        checksum_file(ChecksumFileError::Dangling),
+        checksum_file(ChecksumFileError::Empty),
+        checksum_file(ChecksumFileError::Io(missing())),
+        checksum_file(ChecksumFileError::NoDigest),
+        checksum_file(ChecksumFileError::NotListed { lines: 2 }),
+        FilterError::HashCountZero,
+        FilterError::HashLengthOutOfRange { found: 2 },
+        FilterError::Io(missing()),
+        FilterError::OutOfMemory { bytes: 1 },
+        FilterError::TooLarge { found: 2, allowed: 1 },
+        FilterError::TooShort { found: 1 },
+        FilterError::WrongLength { found: 1, expected: 2, hash_length: 3 },
+    ]
+}
+
+fn signature_errors() -> Vec<SignatureError> {
+    let (path, text) = (path(), "a".to_owned());
+    let problems = || {
+        [
+            SignatureFileError::Algorithm,
+            SignatureFileError::Legacy,
+            SignatureFileError::Line { line: 1, expected: "a key" },
+            SignatureFileError::Read(missing()),
+            SignatureFileError::Read(too_large()),
+            SignatureFileError::SecretKey,
+            SignatureFileError::Text,
+        ]
+    };
+    let keys = problems().map(|source| SignatureError::Keys { path: path.clone(), source });
+    let unusable = problems().map(|source| SignatureError::Unusable { path: path.clone(), source });
+    let (found, expected) = (text.clone(), text);
+    let others = [
+        SignatureError::Invalid { signature: path.clone() },
+        SignatureError::Missing { signature: path.clone() },
+        SignatureError::NotKept { copy: path.clone() },
+        SignatureError::OtherKey { signature: path.clone(), found, keys: path.clone(), expected },
+    ];
+    keys.into_iter().chain(unusable).chain(others).collect()
+}
+
+fn rejections() -> Vec<FilterRejection> {
+    let canary = |source| FilterRejection::CanaryFile { path: path(), source };
+    let (revision, updated, known_revision, known_updated) = (1, 1, 2, 2);
+    let own = [
+        canary(CanaryFileError::Key(InputError::NoKey)),
+        canary(CanaryFileError::Line { line: 1, source: InputError::Line }),
+        canary(CanaryFileError::Read(missing())),
+        FilterRejection::CanaryMissing { path: path(), fingerprint: "a".to_owned() },
+        FilterRejection::Future { updated },
+        FilterRejection::NewHits { new_hits: 2, allowed: 1 },
+        FilterRejection::NewHitsOfNewFilter { new_hits: 2, allowed: 1 },
+        FilterRejection::Plausibility(Plausibility::Impossible { max_bits: 1 }),
+        FilterRejection::Plausibility(Plausibility::NearlyFull { fill_ratio: 0.99 }),
+        FilterRejection::RandomHits { hits: 1, keys: 2, rate: 0.1 },
+        FilterRejection::Rollback { revision, updated, known_revision, known_updated },
+        FilterRejection::Shrunk { entries: 1, in_use: 2 },
+        FilterRejection::Untried { waiting: "a".to_owned() },
+    ];
+    let files = filter_errors().into_iter().map(FilterRejection::File);
+    let signatures = signature_errors().into_iter().map(FilterRejection::Signature);
+    files.chain(signatures).chain(own).collect()
+}
+
+fn blocklist_errors() -> Vec<BlocklistFileError> {
+    let content = [
+        BlocklistError::Compressed,
+        BlocklistError::Duplicate { record: 1, offset: 16 },
+        BlocklistError::Empty,
+        BlocklistError::Length { found: 1 },
+        BlocklistError::TooMany { found: 1 },
+        BlocklistError::Unsorted { record: 1, offset: 16 },
+    ];
+    let (index, found) = (0, || "a".to_owned());
+    let metadata = [
+        MetadataError::Date { found: found() },
+        MetadataError::Format { found: 1 },
+        MetadataError::Id { index, found: 256 },
+        MetadataError::IdTwice { index, found: 1 },
+        Metadata::parse(b"{").unwrap_err(),
+        MetadataError::Name { index, found: found() },
+        MetadataError::Read(too_large()),
+        MetadataError::Sha256 { found: found() },
+    ];
+    let others = [
+        BlocklistFileError::Digest { metadata: path(), expected: found(), found: found() },
+        BlocklistFileError::Read(missing()),
+        BlocklistFileError::Read(too_large()),
+    ];
+    let metadata = metadata.map(|source| BlocklistFileError::Metadata { path: path(), source });
+    let content = content.map(BlocklistFileError::Content);
+    let checksums = filter_errors().into_iter().map(BlocklistFileError::Checksum);
+    checksums.chain(content).chain(metadata).chain(others).collect()
+}
+
+fn list_errors() -> Vec<ListFileError> {
+    let own = [
+        ListFileError::Content(ListError::Certificate { line: 1 }),
+        ListFileError::Content(ListError::NotADigest { line: 1, length: 3 }),
+        ListFileError::Emptied { entries: 1 },
+        ListFileError::Read(missing()),
+        ListFileError::Read(too_large()),
+        ListFileError::Rollback { found: None, in_use: 1 },
+        ListFileError::Shrunk { lost: 2, before: 3 },
+        ListFileError::Text(String::from_utf8(vec![0xff]).unwrap_err()),
+        ListFileError::TooFew { found: 1, min: 2 },
+    ];
+    let blocklists = blocklist_errors().into_iter().map(ListFileError::Blocklist);
+    let signatures = signature_errors().into_iter().map(ListFileError::Signature);
+    blocklists.chain(signatures).chain(own).collect()
+}
+
+#[test]
+fn every_error_of_a_filter_or_a_list_names_the_file_and_an_action() {
+    let filters = rejections().into_iter().map(|source| LoadError::Filter {
+        name: "lost".to_owned(),
+        path: path(),
+        source,
+    });
+    let lists = list_errors().into_iter().map(|source| LoadError::List {
+        name: "lost".to_owned(),
+        path: path(),
+        source,
+    });
+    for error in filters.chain(lists) {
+        let text = error.to_string();
+        assert!(text.contains("\"lost\": /keygate/file: "), "{text}");
+        assert!(has_action(&text), "{text}");
+        assert!(!text.contains("os error"), "{text}");
+    }
+}
+
+#[test]
+fn every_error_of_the_state_directory_names_the_file_and_an_action() {
+    let (name, damage) = ("lost".to_owned(), io::ErrorKind::InvalidData.into());
+    for error in [
+        LoadError::LastGood { name, path: path(), source: missing() },
+        LoadError::LastGoodList { directory: path(), source: missing() },
+        LoadError::State { path: path(), source: missing() },
+        LoadError::State { path: path(), source: damage },
+        LoadError::State { path: path(), source: io::ErrorKind::StorageFull.into() },
+        LoadError::StateDirectory { path: path(), source: StateDirectoryError::Missing },
+        LoadError::StateDirectory { path: path(), source: StateDirectoryError::NotADirectory },
+        LoadError::StateDirectory {
+            path: path(),
+            source: StateDirectoryError::NotWritable(missing()),
+        },
+    ] {
+        let text = error.to_string();
+        assert!(text.contains("/keygate/file") && has_action(&text), "{text}");
+        assert!(!text.contains("os error"), "{text}");
+    }
+}
