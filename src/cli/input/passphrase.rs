@@ -79,7 +79,8 @@ impl PassphraseSource {
     }
 }
 
-/// A file name, which must not control the terminal.
+/// The name of an input, which must not control the terminal.
 fn shown(input: &str) -> String {
-    input.replace(char::is_control, "?")
+    let name = if input == "-" { "standard input" } else { input };
+    name.replace(char::is_control, "?")
 }

@@ -419,9 +419,8 @@ fn a_tunnel_of_a_tcp_service_is_closed_when_the_rules_no_longer_name_its_client(
 
 #[test]
 fn a_connection_that_has_upgraded_is_closed_when_the_rules_no_longer_name_its_client() {
-    let scene = scene_to(Origin::with_upgrades(), ORDERS, |proxy| {
-        proxy.policy("evict_within = \"1s\"")
-    });
+    let scene =
+        scene_to(Origin::with_upgrades(), ORDERS, |proxy| proxy.policy("evict_within = \"1s\""));
     let mut client = scene.connect(&scene.orders);
     let upgrade = "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
         sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n";

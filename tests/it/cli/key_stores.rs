@@ -260,9 +260,15 @@ fn the_passphrase_is_asked_for_on_a_terminal() {
     make_chain(at);
     let export = "pkcs12 -export -inkey leaf.key -in leaf.pem -passout pass:secret -out leaf.p12";
     openssl(at, export);
-    for (passphrase, expected) in [("secret", "presented"), ("other", "is wrong")] {
+    // With the store in a pipe, the passphrase comes from the terminal all the same.
+    for (command, input, passphrase, expected) in [
+        (format!("{BINARY} key leaf.p12"), "leaf.p12", "secret", "presented"),
+        (format!("{BINARY} key leaf.p12"), "leaf.p12", "other", "is wrong"),
+        (format!("cat leaf.p12 | {BINARY} key -"), "standard input", "secret", "presented"),
+    ] {
+        let prompt = format!("Passphrase of {input}: ");
         let mut script = Command::new("script")
-            .args(["-qec", &format!("{BINARY} key leaf.p12"), "/dev/null"])
+            .args(["-qec", &command, "/dev/null"])
             .current_dir(at)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -278,7 +284,7 @@ fn the_passphrase_is_asked_for_on_a_terminal() {
             shown.push_str(&String::from_utf8_lossy(&bytes[..read]));
             // Typed again after each output, because the command discards what was typed before it
             // has turned off the echo.
-            if shown.contains("Passphrase of leaf.p12: ") {
+            if shown.contains(&prompt) {
                 let _ = terminal.write_all(format!("{passphrase}\n").as_bytes());
             }
         }
