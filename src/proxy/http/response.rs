@@ -110,9 +110,11 @@ pub(crate) fn from_upstream(
     in_flight: RequestInFlight,
 ) -> Response<ResponseBody> {
     let UpstreamResponse { response, lease } = response;
-    without_hop_by_hop(
-        response.map(|incoming| ResponseBody::upstream(incoming, lease, limits, in_flight)),
-    )
+    let holds_last_piece = response.status().is_success();
+    without_hop_by_hop(response.map(|incoming| {
+        let streamed = StreamedResponse::new(incoming, lease, limits, holds_last_piece);
+        ResponseBody::new(BodySource::Upstream(Box::new(streamed)), Some(in_flight))
+    }))
 }
 
 fn without_hop_by_hop(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
@@ -184,8 +186,12 @@ struct StreamedResponse {
     has_ended: bool,
     idle_timeout: IdleTimeout,
     wait: Option<UpstreamWait>,
-    /// Trailers that wait for the end of the upload.
-    trailers: Option<Box<Frame<Bytes>>>,
+    /// Whether the last piece waits for the end of the upload. curl 7.88 stops its upload, and
+    /// hangs, when all content of a response of known length has arrived. It stops its upload also
+    /// at a status of an error, and needs the content then.
+    holds_last_piece: bool,
+    /// The last piece, or the trailers, which wait for the end of the upload.
+    held: Option<Box<Frame<Bytes>>>,
 }
 
 /// An upstream response that ended early. The client's connection or stream is then aborted.
@@ -208,23 +214,6 @@ impl ResponseBody {
 
     fn empty() -> Self {
         Self::new(BodySource::Own(None), None)
-    }
-
-    fn upstream(
-        incoming: Incoming,
-        lease: Lease,
-        limits: ResponseLimits,
-        request: RequestInFlight,
-    ) -> Self {
-        let streamed = StreamedResponse {
-            incoming,
-            lease: Some(lease),
-            has_ended: false,
-            idle_timeout: IdleTimeout::new(limits.idle_timeout).with_deadline(limits.deadline),
-            wait: None,
-            trailers: None,
-        };
-        Self::new(BodySource::Upstream(Box::new(streamed)), Some(request))
     }
 
     /// Whether keygate made the response itself.
@@ -261,6 +250,29 @@ impl ResponseBody {
 }
 
 impl StreamedResponse {
+    fn new(
+        incoming: Incoming,
+        lease: Lease,
+        limits: ResponseLimits,
+        holds_last_piece: bool,
+    ) -> Self {
+        Self {
+            incoming,
+            lease: Some(lease),
+            has_ended: false,
+            idle_timeout: IdleTimeout::new(limits.idle_timeout).with_deadline(limits.deadline),
+            wait: None,
+            holds_last_piece,
+            held: None,
+        }
+    }
+
+    /// Whether `frame` waits for the end of the upload: trailers, or the last piece.
+    fn is_last(&self, frame: &Frame<Bytes>) -> bool {
+        let is_read = self.incoming.is_end_stream() || self.incoming.size_hint().exact() == Some(0);
+        frame.is_trailers() || (self.holds_last_piece && is_read)
+    }
+
     fn poll_frame(
         &mut self,
         context: &mut Context<'_>,
@@ -346,29 +358,33 @@ impl Body for ResponseBody {
                     return Poll::Ready(Some(Ok(Frame::data(text))));
                 }
             }
-            BodySource::Upstream(streamed) => {
-                let frame = ready!(streamed.poll_frame(context, this.request.as_ref()));
-                if !streamed.has_ended {
-                    return Poll::Ready(frame);
-                }
-                if let Some(Ok(trailers)) = frame {
-                    streamed.trailers = Some(Box::new(trailers));
+            BodySource::Upstream(streamed) if streamed.held.is_none() => {
+                let request = this.request.as_ref();
+                let frame = ready!(streamed.poll_frame(context, request));
+                let awaits_upload = || request.is_some_and(RequestInFlight::awaits_upload);
+                match frame {
+                    Some(Ok(frame)) if streamed.is_last(&frame) && awaits_upload() => {
+                        streamed.held = Some(Box::new(frame));
+                    }
+                    None => {}
+                    frame => return Poll::Ready(frame),
                 }
             }
+            BodySource::Upstream(_) => {}
         }
         ready!(this.poll_upload_end(context));
         Poll::Ready(match &mut this.content {
             BodySource::Own(_) => None,
-            BodySource::Upstream(streamed) => {
-                streamed.trailers.take().map(|trailers| Ok(*trailers))
-            }
+            BodySource::Upstream(streamed) => streamed.held.take().map(|frame| Ok(*frame)),
         })
     }
 
     fn is_end_stream(&self) -> bool {
         let has_ended = match &self.content {
             BodySource::Own(text) => text.as_ref().is_none_or(Bytes::is_empty),
-            BodySource::Upstream(streamed) => streamed.incoming.is_end_stream(),
+            BodySource::Upstream(streamed) => {
+                streamed.incoming.is_end_stream() && streamed.held.is_none()
+            }
         };
         has_ended && !self.awaits_upload()
     }
@@ -394,7 +410,7 @@ impl Drop for ResponseBody {
                 if has_ended {
                     streamed.return_lease();
                 }
-                has_ended
+                has_ended && streamed.held.is_none()
             }
         };
         if let Some(record) = self.record() {
