@@ -5,18 +5,7 @@ use std::path::Path;
 use super::{Config, ConfigError};
 
 /// The shortest useful configuration.
-pub(crate) const MINIMAL: &str = r#"
-[[filters]]
-name = "lost"
-path = "lost.pkbf"
-
-[[services]]
-name = "orders"
-listen = "127.0.0.1:8443"
-tls = { certificate = "s.pem", private_key = "s.key" }
-client_auth = { trust_anchors = "ca.pem" }
-upstream = { servers = ["http://127.0.0.1:8080"] }
-"#;
+pub(crate) const MINIMAL: &str = include_str!("../../tests/vectors/minimal.toml");
 
 /// The configuration with this text, in `/etc/keygate`.
 pub(crate) fn parse(text: &str) -> Result<Config, ConfigError> {

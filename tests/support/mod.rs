@@ -57,6 +57,9 @@ use ::keygate::pkbf::{Filter, Overwrite, Parameters, create};
 
 pub use wait::{TIMEOUT, before, read_alert, wait_for, wait_until};
 
+/// The shortest configuration: the filter `lost` and the service `orders`. Unit tests have it too.
+pub const MINIMAL: &str = include_str!("../vectors/minimal.toml");
+
 /// Writes a filter that holds `keys` (SPKI, DER). Its size gives a false-positive rate of 10^-9.
 pub fn write_filter(path: &Path, keys: &[&[u8]]) {
     write_revision(path, keys, 1);

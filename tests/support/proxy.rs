@@ -10,7 +10,7 @@ use super::keygate::Keygate;
 use super::keys::{merge, with, written};
 use super::origin::Origin;
 use super::pki::{Kind, Party, Pki};
-use super::{output_text, write_filter};
+use super::{MINIMAL, output_text, write_filter};
 
 /// Sets keys of a configuration. Settings are TOML: lines, or pairs with commas between them.
 /// In an array of tables, such as `services`, the first table is meant.
@@ -107,35 +107,26 @@ impl Configuration {
     /// The service forwards to `server`, such as `127.0.0.1:8080`, over HTTP/1.1. A test that
     /// examines a timeout sets it.
     pub fn new(server: impl ToString) -> Self {
-        let table = r#"
+        let settings = r#"
             admin = { listen = "127.0.0.1:0" }
             workers = 2
             shutdown = { readiness_delay = "0s", drain_timeout = "50s" }
-
-            [[filters]]
-            name = "lost"
-            path = "lost.pkbf"
-
-            [[services]]
-            name = "test"
-            listen = "127.0.0.1:0"
-            tls = { certificate = "server.pem", private_key = "server.key" }
-            client_auth = { trust_anchors = "ca.pem" }
-
-            [services.limits]
+        "#;
+        let limits = r#"
             handshake_timeout = "10m"
             header_timeout = "10m"
             body_timeout = "10m"
             idle_timeout = "10m"
-
-            [services.upstream]
-            servers = []
+        "#;
+        let timeouts = r#"
             connect_timeout = "10m"
             response_timeout = "10m"
             body_timeout = "10m"
         "#;
         let server = server.to_string();
-        Self(table.parse().unwrap()).servers(&[format!("http://{server}")])
+        let configuration = Self(MINIMAL.parse().unwrap()).global(settings);
+        let configuration = configuration.service("name = \"test\"\nlisten = \"127.0.0.1:0\"");
+        configuration.limits(limits).upstream(timeouts).servers(&[format!("http://{server}")])
     }
 
     /// Adds a copy of the first service, named `second`, with these settings.

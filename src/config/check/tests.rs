@@ -72,8 +72,8 @@ fn an_error_names_the_field_of_the_invalid_value() {
         ("http://127", "ftp://127", "services.orders.upstream.servers", "ftp://127"),
         ("http://127", "127", "services.orders.upstream.servers", "\"127"),
         ("\"lost.pkbf\"", "\"\"", ":4:8: filters.lost.path", "empty; give a path"),
-        ("\"s.pem\"", "\"\"", "services.orders.tls.certificate", "empty; give a path"),
-        ("\"s.key\"", "\"\"", "services.orders.tls.private_key", "empty; give a path"),
+        ("\"server.pem\"", "\"\"", "services.orders.tls.certificate", "empty; give a path"),
+        ("\"server.key\"", "\"\"", "services.orders.tls.private_key", "empty; give a path"),
         ("\"ca.pem\"", "\"\"", "services.orders.client_auth.trust_anchors", "empty; give a path"),
         (
             "http://127.0.0.1:8080",

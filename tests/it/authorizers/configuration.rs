@@ -8,6 +8,8 @@ use keygate::config::{
 };
 use keygate::guard::Decision;
 
+use crate::support;
+
 /// A pure authorizer: no service, no TLS.
 const MINIMAL: &str = r#"
 [[filters]]
@@ -232,17 +234,11 @@ fn a_status_header_with_many_hyphens_is_for_other_hosts_than_envoy() {
 
 #[test]
 fn a_service_and_an_authorizer_have_distinct_names() {
-    let service = r#"
-[[services]]
-name = "edge"
-listen = "127.0.0.1:8443"
-tls = { certificate = "s.pem", private_key = "s.key" }
-client_auth = { trust_anchors = "ca.pem" }
-upstream = { servers = ["http://127.0.0.1:8080"] }
-"#;
-    let error = parse(&format!("{MINIMAL}{service}")).unwrap_err();
+    let (_, service) = support::MINIMAL.split_once("[[services]]").unwrap();
+    let service = format!("{MINIMAL}[[services]]{service}");
+    parse(&service).unwrap();
+    let error = parse(&service.replace("\"orders\"", "\"edge\"")).unwrap_err();
     assert!(error.contains("a service has the name \"edge\" too"), "{error}");
-    parse(&format!("{MINIMAL}{}", service.replace("edge", "orders"))).unwrap();
 }
 
 #[test]

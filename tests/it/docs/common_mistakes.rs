@@ -7,24 +7,15 @@ use std::time::Duration;
 use rcgen::CertificateParams;
 
 use crate::support::keygate::BINARY;
-use crate::support::output_text;
 use crate::support::pki::Pki;
-use crate::support::{system, write_filter};
+use crate::support::{MINIMAL, output_text, system, write_filter};
 
 const PAGE: &str = include_str!("../../../docs/configuration.md");
 
 /// A valid configuration. Each mistake replaces the line with its key, or is the first line.
-const VALID: &str = r#"[[filters]]
-name = "lost"
-path = "lost.pkbf"
-
-[[services]]
-name = "orders"
-listen = "127.0.0.1:8443"
-tls = { certificate = "server.pem", private_key = "server.key" }
-client_auth = { trust_anchors = "ca.pem" }
-upstream = { servers = ["http://127.0.0.1:8080"] }
-"#;
+fn valid() -> &'static str {
+    MINIMAL.trim_start()
+}
 
 /// A row of the table.
 struct Mistake<'a> {
@@ -76,9 +67,9 @@ impl Mistake<'_> {
         }
         let key = written.split_once(" = ").map(|(key, _)| format!("{key} = "));
         let is_same = |line: &str| key.as_ref().is_some_and(|key| line.starts_with(key.as_str()));
-        match VALID.lines().find(|line| is_same(line)) {
-            Some(line) => VALID.replace(line, written),
-            None => format!("{written}\n{VALID}"),
+        match valid().lines().find(|line| is_same(line)) {
+            Some(line) => valid().replace(line, written),
+            None => format!("{written}\n{}", valid()),
         }
     }
 }
@@ -139,7 +130,7 @@ fn each_of_the_22_mistakes_is_reported_with_the_message_in_the_table() {
         let mut command = Command::new(BINARY);
         command.args(["validate", file]).current_dir(pki.directory()).output().unwrap()
     };
-    let valid = validate("keygate.toml", VALID);
+    let valid = validate("keygate.toml", valid());
     assert_eq!(valid.status.code(), Some(0), "{}", output_text(&valid));
     for mistake in &mistakes {
         let output = validate(mistake.file(), &mistake.text());
