@@ -41,7 +41,7 @@ pub use self::authorizer::{
 pub use self::confirm::{CanaryConfig, ConfirmConfig, SourceUrl};
 pub use self::effective::{EffectiveTable, EffectiveValue};
 pub use self::fetch::FetchConfig;
-pub use self::key_place::KeyPlace;
+pub use self::key_place::{KeyLines, KeyPlace, LocatedProblem, PlacedProblem};
 pub use self::log_level::{LogLevel, LogLevelError};
 pub use self::problem::{ConfigError, ConfigProblem};
 pub use self::schema::schema;

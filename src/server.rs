@@ -7,7 +7,7 @@ mod control;
 mod links;
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use tracing::{error, info};
 use self::links::Links;
 use crate::admin::{self, AdminListener};
 use crate::blocking::BlockingPool;
-use crate::config::{Config, ListenAddress, LogLevel, ShutdownConfig};
+use crate::config::{Config, KeyPlace, ListenAddress, LogLevel, PlacedProblem, ShutdownConfig};
 use crate::confirm::{AnswerKeeper, AskingLinks, AskingTask, ConfirmError, Inquiry, Questions};
 use crate::guard::{CurrentAnswers, RecentKeys};
 use crate::listen::{self, Addresses, Listener};
@@ -28,6 +28,7 @@ use crate::metrics::{ControlMetrics, Exposition, LogMetrics, WorkerMetrics};
 use crate::process::inherited_sockets::{InheritedSockets, InheritedSocketsError};
 use crate::process::lifecycle::Lifecycle;
 use crate::process::supervision::Supervisor;
+use crate::regular_file::cause;
 use crate::resolver::Resolver;
 use crate::snapshot::watch::Command;
 use crate::snapshot::{JudgementLinks, LoadErrors, Loader, Prepare, Report, Snapshot};
@@ -108,6 +109,18 @@ pub enum ServerError {
     /// The access log cannot be started.
     #[error("cannot start the access log: {0}")]
     AccessLog(#[source] io::Error),
+    /// The file of the access log cannot be opened.
+    #[error(
+        "access_log.path {}: {}; give a file that the user that runs keygate may write, in a directory that exists",
+        path.display(),
+        cause(source)
+    )]
+    AccessLogFile {
+        /// Path of the file.
+        path: PathBuf,
+        /// Why it cannot be opened.
+        source: io::Error,
+    },
     /// A file of the source of proofs cannot be used.
     #[error(transparent)]
     Confirm(#[from] ConfirmError),
@@ -138,6 +151,30 @@ pub enum ServerError {
     /// A worker thread cannot be started.
     #[error(transparent)]
     Worker(#[from] workers::StartError),
+}
+
+impl ServerError {
+    /// The errors, each with the key of the configuration that causes it.
+    #[must_use]
+    pub fn problems(&self) -> Vec<PlacedProblem> {
+        let place = match self {
+            Self::Admin(error) => return vec![error.placed()],
+            Self::Bind(error) => return vec![error.placed()],
+            Self::Confirm(error) => return vec![error.placed()],
+            Self::Load(errors) => return errors.problems(),
+            Self::Traces(error) => return vec![error.placed()],
+            Self::AccessLogFile { .. } => Some(KeyPlace::new("access_log.path")),
+            Self::AccessLog(_)
+            | Self::Control(_)
+            | Self::InheritedSockets(_)
+            | Self::Loader(_)
+            | Self::Metrics(_)
+            | Self::Resolver(_)
+            | Self::Thread(_)
+            | Self::Worker(_) => None,
+        };
+        vec![PlacedProblem { place, problem: self.to_string() }]
+    }
 }
 
 impl Server {
@@ -184,7 +221,7 @@ impl Server {
         let flusher = exporting.as_ref().map(ExportTask::flusher);
         let (links, commands) = Links::new(config, first, &loader, resolver);
         let access_log = start_access_log(config, &logs, &links.reopener);
-        let (access_log, access_log_guard) = access_log.map_err(ServerError::AccessLog)?;
+        let (access_log, access_log_guard) = access_log?;
         let context = links.worker_context(access_log, inquiry, spans);
         let sockets = workers::Sockets { listeners, inherited };
         let supervisor = Supervisor::default();
@@ -329,14 +366,26 @@ fn start_access_log(
     config: &Config,
     logs: &LogMetrics,
     reopener: &LogReopener,
-) -> io::Result<(LogWriter, LogWriterGuard)> {
-    let Some(path) = &config.access_log.path else {
-        return LogWriter::start("access", io::stdout(), logs.access_log());
+) -> Result<(LogWriter, LogWriterGuard), ServerError> {
+    let metrics = logs.access_log();
+    let started = match &config.access_log.path {
+        None => LogWriter::start("access", io::stdout(), metrics),
+        Some(path) => {
+            let file = LogFile::open(path, reopener.clone())
+                .map_err(|source| ServerError::AccessLogFile { path: path.clone(), source })?;
+            LogWriter::start("access", file, metrics)
+        }
     };
-    let file = LogFile::open(path, reopener.clone()).map_err(|error| {
-        io::Error::new(error.kind(), format!("access_log.path {}: {error}", path.display()))
-    })?;
-    LogWriter::start("access", file, logs.access_log())
+    started.map_err(ServerError::AccessLog)
+}
+
+/// Checks that the file of the access log can be opened, without creating it.
+///
+/// # Errors
+/// Returns an error if the file cannot be appended to, or if there is no directory for it.
+pub fn check_access_log(config: &Config) -> Result<(), ServerError> {
+    let Some(path) = &config.access_log.path else { return Ok(()) };
+    LogFile::check(path).map_err(|source| ServerError::AccessLogFile { path: path.clone(), source })
 }
 
 /// Binds the addresses of a new configuration before it is in use, and then sets the level of the
@@ -345,7 +394,7 @@ fn prepare(workers: &Workers, set_log_level: SetLogLevel) -> Prepare {
     let addresses = Arc::clone(workers.addresses());
     let set_log_level = Arc::new(set_log_level);
     Box::new(move |config| {
-        let commit = Addresses::prepare(&addresses, config)?;
+        let commit = Addresses::prepare(&addresses, config).map_err(|error| error.placed())?;
         let (level, set_log_level) = (config.log.level.clone(), Arc::clone(&set_log_level));
         Ok(Box::new(move || {
             commit();

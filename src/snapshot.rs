@@ -42,7 +42,7 @@ pub use load::load_errors::LoadErrors;
 pub use load::own_key::OwnKey;
 pub use load::private_key::ExposedKeyFile;
 pub(crate) use load::private_key::read as read_private_key;
-pub use load::reconfigure_error::{PrepareError, ReconfigureError};
+pub use load::reconfigure_error::ReconfigureError;
 pub use load::source::configuration::{Commit, Prepare, Trigger};
 pub use load::source::filter::AcceptError;
 pub use load::state_directory::StateDirectoryError;

@@ -4,8 +4,8 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 
-use crate::config::ListenAddress;
-use crate::listen::{SocketFile, SocketOwner, bind_unix};
+use crate::config::{KeyPlace, ListenAddress, PlacedProblem};
+use crate::listen::{SocketFile, SocketOwner, bind_unix, explain_bind};
 use crate::process::inherited_sockets::InheritedSockets;
 
 /// A bound admin address.
@@ -19,10 +19,19 @@ pub enum AdminListener {
 
 /// Error while the admin address is bound.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on the admin address {address}: {source}")]
+#[error("cannot listen on the admin address {address}: {}", explain_bind(address, source))]
 pub struct AdminBindError {
-    address: String,
+    address: ListenAddress,
     source: io::Error,
+}
+
+impl AdminBindError {
+    /// The error with the key that has the address.
+    #[must_use]
+    pub fn placed(&self) -> PlacedProblem {
+        let place = Some(KeyPlace::new("admin.listen"));
+        PlacedProblem { place, problem: self.to_string() }
+    }
 }
 
 impl AdminListener {
@@ -40,7 +49,7 @@ impl AdminListener {
             ListenAddress::Unix(path) => bind_unix(path, &SocketOwner::default(), inherited)
                 .map(|(socket, file)| Self::Unix(socket, file)),
         };
-        bound.map_err(|source| AdminBindError { address: address.to_string(), source })
+        bound.map_err(|source| AdminBindError { address: address.clone(), source })
     }
 
     /// Whether browsers reach this address on loopback. Browsers cannot reach a Unix socket.

@@ -102,13 +102,17 @@ const MAX_PAUSE: Duration = Duration::from_secs(60);
 const ATTEMPTS: u32 = 3;
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let Source { config, state_dir, questions } = source(args)?;
+    let Source { config, file, state_dir, questions } = source(args)?;
     if let Some(directory) = args.save.as_deref().filter(|_| !args.dry_run) {
         proof::check_directory("--save", directory)?;
     }
     let resolver = Resolver::start()
         .map_err(|error| CliError::system("cannot start the resolver threads", error))?;
-    let source = DirectSource::new(&config, state_dir.as_deref(), resolver)?;
+    let source = DirectSource::new(&config, state_dir.as_deref(), resolver);
+    let source = source.map_err(|error| match &file {
+        Some(file) => CliError::start(file, error),
+        None => error.into(),
+    })?;
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| CliError::system("cannot start a runtime", error))?;
     let name = source.name();
@@ -151,6 +155,8 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
 /// The source, and the filters that select the keys.
 struct Source {
     config: ConfirmConfig,
+    /// The configuration file with the source; `None` if the arguments give it.
+    file: Option<PathBuf>,
     /// Has the proofs that the proxy has found.
     state_dir: Option<PathBuf>,
     questions: QuestionMaker,
@@ -165,7 +171,8 @@ fn source(args: &Args) -> Result<Source, CliError> {
             CliError::Usage(format!("{path} has no table [confirm]: give --url or --proofs"))
         })?;
         let questions = QuestionMaker::read(&config.filters, &confirm.filters)?;
-        return Ok(Source { config: confirm, state_dir: config.state_dir, questions });
+        let (file, state_dir) = (Some(path.clone()), config.state_dir);
+        return Ok(Source { config: confirm, file, state_dir, questions });
     }
     let parse = |text: &String| {
         SourceUrl::parse(text).ok_or_else(|| {
@@ -194,7 +201,8 @@ fn source(args: &Args) -> Result<Source, CliError> {
         stale_for: Duration::ZERO,
         rate: 1,
     };
-    Ok(Source { config, state_dir: None, questions: QuestionMaker::without_filters() })
+    let questions = QuestionMaker::without_filters();
+    Ok(Source { config, file: None, state_dir: None, questions })
 }
 
 #[derive(Debug, Default)]

@@ -11,17 +11,17 @@
 //! The manual page of each command in `docs/man` has the exact conditions, which `--help` prints.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::admin_client::AdminError;
-use crate::config::ConfigError;
+use crate::config::{ConfigError, KeyLines, LocatedProblem};
 use crate::confirm::ConfirmError;
 use crate::pkbf::FilterError;
 use crate::process::sandbox::SandboxError;
 use crate::regular_file::explain;
 use crate::server::ServerError;
 use crate::signature::SignatureError;
-use crate::snapshot::{ListFileError, LoadError, LoadErrors};
+use crate::snapshot::{ListFileError, LoadError};
 
 /// Outcome of a command that ran to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,20 +70,21 @@ pub(super) enum CliError {
     Filter { path: PathBuf, source: FilterError },
     #[error("{}: {source}", path.display())]
     List { path: PathBuf, source: ListFileError },
-    #[error("{errors}")]
-    Load { configuration: PathBuf, errors: LoadErrors },
     #[error("{0}")]
     Operation(String),
     #[error("cannot write the result: {0}")]
     Output(#[source] io::Error),
     #[error("{0}")]
     Parameters(#[source] FilterError),
-    #[error(transparent)]
-    Sandbox(#[from] SandboxError),
+    #[error("{source}")]
+    Sandbox { configuration: PathBuf, source: SandboxError },
     #[error(transparent)]
     Server(#[from] ServerError),
     #[error("{}: {source}", path.display())]
     Signature { path: PathBuf, source: SignatureError },
+    /// What `configuration` names cannot be used.
+    #[error("{source}")]
+    Start { configuration: PathBuf, source: ServerError },
     #[error("{operation}: {source}")]
     System { operation: &'static str, source: BoxedError },
     #[error("{0}")]
@@ -97,18 +98,17 @@ impl CliError {
         Self::System { operation, source: source.into() }
     }
 
+    /// What prevents the start of `configuration`.
+    pub(super) fn start(configuration: &Path, source: impl Into<ServerError>) -> Self {
+        Self::Start { configuration: configuration.to_owned(), source: source.into() }
+    }
+
     /// The error, with one line for each problem of the configuration and each unusable file.
     pub(super) fn lines(&self) -> Vec<String> {
         match self {
             Self::Config(error) => error.lines(),
-            Self::Load { configuration, errors } => {
-                let file = configuration.display();
-                let lines = errors.with_lines_of(configuration).into_iter();
-                let lines = lines.map(|(line, error)| match line {
-                    Some(line) => format!("{file}:{line}: {error}"),
-                    None => error,
-                });
-                lines.collect()
+            Self::Sandbox { .. } | Self::Start { .. } => {
+                self.located().iter().map(ToString::to_string).collect()
             }
             Self::Server(ServerError::Load(errors)) => errors.lines(),
             Self::Admin(_)
@@ -119,7 +119,6 @@ impl CliError {
             | Self::Operation(_)
             | Self::Output(_)
             | Self::Parameters(_)
-            | Self::Sandbox(_)
             | Self::Server(_)
             | Self::Signature { .. }
             | Self::System { .. }
@@ -127,37 +126,60 @@ impl CliError {
         }
     }
 
+    /// The errors of what the configuration names, with file and line; none for other errors.
+    pub(super) fn located(&self) -> Vec<LocatedProblem> {
+        let (configuration, problems) = match self {
+            Self::Sandbox { configuration, source } => (configuration, vec![source.placed()]),
+            Self::Start { configuration, source } => (configuration, source.problems()),
+            Self::Admin(_)
+            | Self::Config(_)
+            | Self::Confirm(_)
+            | Self::File { .. }
+            | Self::Filter { .. }
+            | Self::List { .. }
+            | Self::Operation(_)
+            | Self::Output(_)
+            | Self::Parameters(_)
+            | Self::Server(_)
+            | Self::Signature { .. }
+            | Self::System { .. }
+            | Self::Usage(_) => return Vec::new(),
+        };
+        KeyLines::read(configuration).locate(problems)
+    }
+
     pub(super) fn exit_code(&self) -> u8 {
         match self {
-            Self::Config(_)
-            | Self::Parameters(_)
-            | Self::Server(ServerError::InheritedSockets(_) | ServerError::Metrics(_))
-            | Self::Usage(_) => 2,
-            Self::Load { errors, .. } | Self::Server(ServerError::Load(errors)) => {
-                let lacks_thread = errors.iter().any(|it| matches!(it, LoadError::Thread(_)));
-                if lacks_thread { 4 } else { 3 }
-            }
+            Self::Config(_) | Self::Parameters(_) | Self::Usage(_) => 2,
             Self::Admin(_)
             | Self::Confirm(_)
             | Self::File { .. }
             | Self::Filter { .. }
             | Self::List { .. }
             | Self::Operation(_)
-            | Self::Server(ServerError::Confirm(_) | ServerError::Traces(_))
             | Self::Signature { .. } => 3,
-            Self::Output(_)
-            | Self::Server(
-                ServerError::AccessLog(_)
-                | ServerError::Admin(_)
-                | ServerError::Bind(_)
-                | ServerError::Control(_)
-                | ServerError::Loader(_)
-                | ServerError::Thread(_)
-                | ServerError::Resolver(_)
-                | ServerError::Worker(_),
-            )
-            | Self::Sandbox(_)
-            | Self::System { .. } => 4,
+            Self::Output(_) | Self::Sandbox { .. } | Self::System { .. } => 4,
+            Self::Server(source) | Self::Start { source, .. } => exit_code_of(source),
         }
+    }
+}
+
+fn exit_code_of(error: &ServerError) -> u8 {
+    match error {
+        ServerError::InheritedSockets(_) | ServerError::Metrics(_) => 2,
+        ServerError::Load(errors) => {
+            let lacks_thread = errors.iter().any(|it| matches!(it, LoadError::Thread(_)));
+            if lacks_thread { 4 } else { 3 }
+        }
+        ServerError::Confirm(_) | ServerError::Traces(_) => 3,
+        ServerError::AccessLog(_)
+        | ServerError::AccessLogFile { .. }
+        | ServerError::Admin(_)
+        | ServerError::Bind(_)
+        | ServerError::Control(_)
+        | ServerError::Loader(_)
+        | ServerError::Thread(_)
+        | ServerError::Resolver(_)
+        | ServerError::Worker(_) => 4,
     }
 }

@@ -23,8 +23,9 @@ pub(super) fn run(file: &Path) -> Result<Exit, CliError> {
     let inherited = InheritedSockets::take().map_err(ServerError::InheritedSockets)?;
     let state_dir = config.state_dir.as_deref();
     confirm::create_directories(config.confirm.as_ref(), state_dir)
-        .map_err(ServerError::Confirm)?;
-    let sandbox = sandbox::enter(&config, file)?;
+        .map_err(|source| CliError::start(file, source))?;
+    let sandbox = sandbox::enter(&config, file)
+        .map_err(|source| CliError::Sandbox { configuration: file.to_owned(), source })?;
     let logs = LogMetrics::new().map_err(ServerError::Metrics)?;
     let (_log, set_log_level) = log::start(&config.log, &logs)?;
     let mut signals = SignalHandler::install()?;
@@ -73,10 +74,8 @@ fn start(
     let start = thread.run(move || Server::start(&config, Some(&path), prerequisites));
     match signals.unless_stopped(start) {
         None => Ok(None),
-        Some(Ok(Err(ServerError::Load(errors)))) => {
-            Err(CliError::Load { configuration: file.to_owned(), errors })
-        }
-        Some(Ok(started)) => Ok(Some(started?)),
+        Some(Ok(Ok(server))) => Ok(Some(server)),
+        Some(Ok(Err(source))) => Err(CliError::start(file, source)),
         Some(Err(error)) => Err(CliError::system("cannot start", error)),
     }
 }

@@ -14,7 +14,7 @@ use crate::confirm::DirectSource;
 use crate::listen;
 use crate::metrics::ControlMetrics;
 use crate::resolver::Resolver;
-use crate::server::ServerError;
+use crate::server::{self, ServerError};
 use crate::snapshot::{ExposedKeyFile, JudgementLinks, Loader, Report, WarningReport};
 use crate::traces::ExportTask;
 use crate::unix_time::{self, dated};
@@ -52,7 +52,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         };
     }
     let checked = checked.map_err(|Unusable { others, cause }| {
-        others.iter().for_each(|error| print_error(error));
+        print_errors(&others);
         cause
     })?;
     let Checked { config, report, source, mut failures } = checked;
@@ -68,7 +68,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     show_crls(&report)?;
     source.iter().try_for_each(print)?;
     if let Some(last) = failures.pop() {
-        failures.iter().for_each(|error| print_error(error));
+        print_errors(&failures);
         return Err(last);
     }
     for warning in &report.warnings {
@@ -116,17 +116,19 @@ impl Checked {
         let metrics = ControlMetrics::new().map_err(ServerError::Metrics)?;
         let loaded = Loader::start(&config, Some(path), metrics, JudgementLinks::default());
         let unusable = listen::unusable_addresses(&config).into_iter();
-        let mut unusable = unusable.map(|error| CliError::from(ServerError::Bind(error)));
+        let unusable = unusable.map(|error| CliError::start(path, error));
+        let access_log = server::check_access_log(&config).err();
+        let mut unusable = unusable.chain(access_log.map(|error| CliError::start(path, error)));
         // The errors of all files and addresses are reported at once.
         let (loader, _) = match loaded {
             Ok(loaded) => loaded,
             Err(errors) => {
                 let source = config.confirm.as_ref();
-                let source = source.map(|it| direct_source(it, config.state_dir.as_deref()));
+                let source = source.map(|it| direct_source(it, config.state_dir.as_deref(), path));
                 let source = source.and_then(Result::err);
-                let traces = check_traces(&config).err();
+                let traces = check_traces(&config, path).err();
                 let others = source.into_iter().chain(traces).chain(unusable).collect();
-                let cause = CliError::Load { configuration: path.to_owned(), errors };
+                let cause = CliError::start(path, errors);
                 return Err(Unusable { others, cause });
             }
         };
@@ -144,11 +146,11 @@ impl Checked {
         let (source, failures) = (Vec::new(), Vec::new());
         let mut checked = Self { config, report, source, failures };
         if let Some(confirm) = checked.config.confirm.clone()
-            && let Err(error) = checked.check_source(&confirm, online)
+            && let Err(error) = checked.check_source(path, &confirm, online)
         {
             checked.failures.push(error);
         }
-        match check_traces(&checked.config) {
+        match check_traces(&checked.config, path) {
             Ok(exposed) => checked.warn(exposed.map(|file| file.to_string())),
             Err(error) => checked.failures.push(error),
         }
@@ -162,8 +164,13 @@ impl Checked {
 
     /// Reads the files of the source of proofs, and describes what it will be asked. Checks the
     /// canary of a directory, and with `online` that of a URL.
-    fn check_source(&mut self, config: &ConfirmConfig, online: bool) -> Result<(), CliError> {
-        let source = direct_source(config, self.config.state_dir.as_deref())?;
+    fn check_source(
+        &mut self,
+        path: &Path,
+        config: &ConfirmConfig,
+        online: bool,
+    ) -> Result<(), CliError> {
+        let source = direct_source(config, self.config.state_dir.as_deref(), path)?;
         let name = source.name();
         let canary = match &config.canary {
             _ if !source.clears() => "off".to_owned(),
@@ -211,11 +218,15 @@ impl Checked {
 }
 
 /// Reads the files of the collector of traces. Returns one with unsafe permissions.
-fn check_traces(config: &Config) -> Result<Option<ExposedKeyFile>, CliError> {
+fn check_traces(config: &Config, path: &Path) -> Result<Option<ExposedKeyFile>, CliError> {
     match &config.traces {
-        Some(traces) => Ok(ExportTask::check(traces).map_err(ServerError::Traces)?),
+        Some(traces) => ExportTask::check(traces).map_err(|error| CliError::start(path, error)),
         None => Ok(None),
     }
+}
+
+fn print_errors(errors: &[CliError]) {
+    errors.iter().flat_map(CliError::lines).for_each(|line| print_error(&line));
 }
 
 fn show_filters(report: &Report) -> Result<(), CliError> {
@@ -340,7 +351,8 @@ fn show_authorizer(config: &AuthorizerConfig) -> Result<(), CliError> {
 fn direct_source(
     config: &ConfirmConfig,
     state_dir: Option<&Path>,
+    path: &Path,
 ) -> Result<DirectSource, CliError> {
     let resolver = Resolver::start().map_err(ServerError::Resolver)?;
-    Ok(DirectSource::new(config, state_dir, resolver)?)
+    DirectSource::new(config, state_dir, resolver).map_err(|error| CliError::start(path, error))
 }

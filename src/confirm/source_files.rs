@@ -9,7 +9,7 @@ use hyper::header::HeaderValue;
 use rustls::ClientConfig;
 use zeroize::Zeroizing;
 
-use crate::config::{AlpnProtocol, CanaryConfig, ConfirmConfig};
+use crate::config::{AlpnProtocol, CanaryConfig, ConfirmConfig, KeyPlace, PlacedProblem};
 use crate::regular_file::cause;
 use crate::snapshot::{self, ExposedKeyFile};
 use crate::spki::{self, Fingerprint, InputError};
@@ -72,7 +72,7 @@ pub enum ConfirmError {
         source: io::Error,
     },
     /// A file cannot be read.
-    #[error("confirm.{key} {}: {}{}", path.display(), cause(source), remedy(key))]
+    #[error("{key} {}: {}{}", path.display(), cause(source), remedy(key))]
     Read {
         /// Configuration key that names the file.
         key: &'static str,
@@ -88,7 +88,7 @@ pub enum ConfirmError {
     #[error("confirm.url: TLS cannot be configured: {}", tls::tls_error(.0))]
     Tls(#[from] rustls::Error),
     /// The file of CAs cannot be used.
-    #[error("confirm.trust_anchors {}: {source}{}", path.display(), remedy("trust_anchors"))]
+    #[error("confirm.trust_anchors {}: {source}{}", path.display(), remedy("confirm.trust_anchors"))]
     TrustAnchors {
         /// Path of the file.
         path: PathBuf,
@@ -97,12 +97,28 @@ pub enum ConfirmError {
     },
 }
 
+impl ConfirmError {
+    /// The error with the key of the configuration that names the file.
+    #[must_use]
+    pub fn placed(&self) -> PlacedProblem {
+        let key = match self {
+            Self::ApiKey { .. } => Some("confirm.api_key"),
+            Self::Canary { .. } | Self::CanaryCount { .. } => Some("confirm.canary"),
+            Self::Directory { key, .. } | Self::Read { key, .. } => Some(*key),
+            Self::Thread(_) => None,
+            Self::Tls(_) => Some("confirm.url"),
+            Self::TrustAnchors { .. } => Some("confirm.trust_anchors"),
+        };
+        PlacedProblem { place: key.map(KeyPlace::new), problem: self.to_string() }
+    }
+}
+
 /// The remedy if the file of this configuration key cannot be read.
 fn remedy(key: &str) -> &'static str {
     match key {
-        "api_key" => "; put the key into the file, or remove confirm.api_key",
-        "canary" => "; give \"published\", \"off\" or a file with a key",
-        "trust_anchors" => "; give the CAs of the source in PEM",
+        "confirm.api_key" => "; put the key into the file, or remove confirm.api_key",
+        "confirm.canary" => "; give \"published\", \"off\" or a file with a key",
+        "confirm.trust_anchors" => "; give the CAs of the source in PEM",
         _ => "",
     }
 }
@@ -126,7 +142,7 @@ impl SourceFiles {
         let is_secure = config.url.as_ref().is_some_and(|url| url.is_secure);
         let tls = match &config.trust_anchors {
             Some(path) => {
-                let pem = read("trust_anchors", path)?;
+                let pem = read("confirm.trust_anchors", path)?;
                 let unusable = |source| ConfirmError::TrustAnchors { path: path.clone(), source };
                 let anchors = tls::trust_anchors(&pem).map_err(unusable)?;
                 let alpn = [AlpnProtocol::Http11.as_bytes()];
@@ -159,7 +175,7 @@ fn authorization(
 ) -> Result<(Option<HeaderValue>, Option<ExposedKeyFile>), ConfirmError> {
     let file = snapshot::read_private_key(path, MAX_API_KEY);
     let file = file.map_err(|source| ConfirmError::Read {
-        key: "api_key",
+        key: "confirm.api_key",
         path: path.to_owned(),
         source,
     })?;
@@ -189,7 +205,7 @@ impl AsRef<[u8]> for ZeroizingBytes {
 }
 
 fn canaries(path: &Path) -> Result<Vec<CanaryKey>, ConfirmError> {
-    let content = Zeroizing::new(read("canary", path)?); // may have a private key
+    let content = Zeroizing::new(read("confirm.canary", path)?); // may have a private key
     let mut keys = Vec::new();
     for finding in spki::keys_in(&content) {
         let unusable = |source| ConfirmError::Canary { path: path.to_owned(), source };

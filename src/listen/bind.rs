@@ -10,15 +10,62 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::unix::{SocketOwner, bind_unix};
 use super::{Address, AddressLimits, BACKLOG, BoundSocket, Listener};
-use crate::config::{Config, ListenAddress};
+use crate::config::{Config, KeyPlace, ListenAddress, PlacedProblem};
 use crate::process::inherited_sockets::InheritedSockets;
+use crate::regular_file::cause;
 
 /// An address that cannot be listened on.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address}: {source}")]
+#[error("cannot listen on {address}: {}", explain(address, source))]
 pub struct BindError {
-    pub(super) address: ListenAddress,
-    pub(super) source: io::Error,
+    address: ListenAddress,
+    place: Option<KeyPlace>,
+    source: io::Error,
+}
+
+impl BindError {
+    /// The error of an address in `config`.
+    pub(super) fn new(config: &Config, address: &ListenAddress, source: io::Error) -> Self {
+        Self { address: address.clone(), place: place_of(config, address), source }
+    }
+
+    /// The error with the key that has the address.
+    #[must_use]
+    pub fn placed(&self) -> PlacedProblem {
+        PlacedProblem { place: self.place.clone(), problem: self.to_string() }
+    }
+}
+
+/// The key of the first service or authorizer with this address, or that of the admin address.
+fn place_of(config: &Config, address: &ListenAddress) -> Option<KeyPlace> {
+    let listens = |listen| ListenAddress::Tcp(listen) == *address;
+    if let Some(service) = config.services.iter().find(|it| listens(it.listen)) {
+        return Some(KeyPlace::in_table("services", &service.name, "listen"));
+    }
+    match config.authorizers.iter().find(|it| it.listen == *address) {
+        Some(authorizer) => Some(KeyPlace::in_table("authorizers", &authorizer.name, "listen")),
+        None => (config.admin == *address).then(|| KeyPlace::new("admin.listen")),
+    }
+}
+
+/// Why an address cannot be bound, and the remedy.
+pub(crate) fn explain(address: &ListenAddress, error: &io::Error) -> String {
+    let kind = error.kind();
+    let remedy = if error.get_ref().is_some() {
+        "" // an error with words of its own has its remedy
+    } else if kind == io::ErrorKind::AddrInUse {
+        "; stop the process that listens there, or give another address"
+    } else if kind == io::ErrorKind::AddrNotAvailable {
+        "; give an address of this machine"
+    } else if kind == io::ErrorKind::PermissionDenied {
+        match address {
+            ListenAddress::Tcp(_) => "; give a port above 1023, or CAP_NET_BIND_SERVICE",
+            ListenAddress::Unix(_) => "; correct the owner or the mode of the directory",
+        }
+    } else {
+        ""
+    };
+    format!("{}{remedy}", cause(error))
 }
 
 /// Binds every address of the configuration, once per worker; inherited sockets are bound already.
@@ -52,7 +99,7 @@ pub(super) fn bind_listener(
             bind_shared(workers, configured, path, &owner, inherited, limits)
         }
     };
-    bound.map_err(|source| BindError { address: configured.clone(), source })
+    bound.map_err(|source| BindError::new(config, configured, source))
 }
 
 /// Group and mode of the Unix socket on `address`.
@@ -67,7 +114,7 @@ pub(super) fn resolved_owner(
     address: &ListenAddress,
 ) -> Result<SocketOwner, BindError> {
     let owner = socket_owner(config, address).resolved();
-    owner.map_err(|source| BindError { address: address.clone(), source })
+    owner.map_err(|source| BindError::new(config, address, source))
 }
 
 fn bind_tcp(

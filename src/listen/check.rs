@@ -7,21 +7,24 @@ use std::path::Path;
 
 use super::bind::BindError;
 use super::unix::{SocketOwner, directory_of, ensure_bindable};
-use crate::config::{AuthorizerConfig, Config, ListenAddress};
+use crate::config::{Config, ListenAddress};
 
 /// Directories in which service managers make the directory of a socket at each start.
 const VOLATILE: [&str; 2] = ["/run", "/var/run"];
 
-/// The Unix sockets of authorizers that cannot be bound: the group or the directory does not exist,
-/// or the path is another kind of file. A missing directory in `/run` is no error.
+/// The Unix sockets of authorizers and of the admin server that cannot be bound: the group or the
+/// directory does not exist, or the path is another kind of file. A missing directory in `/run` is
+/// no error.
 #[must_use]
 pub fn unusable_addresses(config: &Config) -> Vec<BindError> {
-    let problem = |authorizer: &AuthorizerConfig| {
-        let ListenAddress::Unix(path) = &authorizer.listen else { return None };
-        let source = check_socket(authorizer, path).err()?;
-        Some(BindError { address: authorizer.listen.clone(), source })
+    let authorizers = config.authorizers.iter().map(|it| (&it.listen, SocketOwner::of(it)));
+    let listeners = authorizers.chain([(&config.admin, SocketOwner::default())]);
+    let problem = |(address, owner): (&ListenAddress, SocketOwner)| {
+        let ListenAddress::Unix(path) = address else { return None };
+        let source = check_socket(owner, path).err()?;
+        Some(BindError::new(config, address, source))
     };
-    config.authorizers.iter().filter_map(problem).collect()
+    listeners.filter_map(problem).collect()
 }
 
 /// The configured TCP addresses whose IP address this machine does not have, without duplicates.
@@ -43,8 +46,8 @@ fn is_foreign(mut address: SocketAddr) -> bool {
     bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable)
 }
 
-fn check_socket(authorizer: &AuthorizerConfig, path: &Path) -> io::Result<()> {
-    SocketOwner::of(authorizer).resolved()?;
+fn check_socket(owner: SocketOwner, path: &Path) -> io::Result<()> {
+    owner.resolved()?;
     match directory_of(path) {
         Some(directory) if !directory.exists() && is_made_at_the_start(directory) => Ok(()),
         Some(_) | None => ensure_bindable(path),

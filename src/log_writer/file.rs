@@ -43,6 +43,23 @@ impl LogFile {
         Ok(Self { path: path.to_owned(), file, reopener, is_at_line_start: true })
     }
 
+    /// Checks that the file at `path` can be opened, without creating it.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be opened for appending, or if neither the file nor its
+    /// directory exists.
+    pub fn check(path: &Path) -> io::Result<()> {
+        match options().open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let directory = path.parent().filter(|it| !it.as_os_str().is_empty());
+                let metadata = directory.unwrap_or(Path::new(".")).metadata()?;
+                if metadata.is_dir() { Ok(()) } else { Err(io::ErrorKind::NotADirectory.into()) }
+            }
+            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(()), // a pipe without reader
+            opened => opened.map(drop),
+        }
+    }
+
     fn reopen_if_requested(&mut self) {
         if !self.is_at_line_start || !self.reopener.0.swap(false, Ordering::AcqRel) {
             return;
@@ -57,10 +74,15 @@ impl LogFile {
     }
 }
 
-/// Opens without a wait for the reader of a named pipe.
 fn append(path: &Path) -> io::Result<File> {
+    options().create(true).mode(MODE).open(path)
+}
+
+/// Opens for appending, without a wait for the reader of a named pipe.
+fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
-    options.append(true).create(true).mode(MODE).custom_flags(libc::O_NONBLOCK).open(path)
+    options.append(true).custom_flags(libc::O_NONBLOCK);
+    options
 }
 
 impl Write for LogFile {

@@ -7,7 +7,7 @@
 
 mod access;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,8 @@ use landlock::{
     RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, path_beneath_rules,
 };
 
-use self::access::{Ports, needs_resolver};
-use crate::config::{Config, SandboxMode, SandboxPorts};
+use self::access::{Ports, first_host_name};
+use crate::config::{Config, KeyPlace, PlacedProblem, SandboxMode, SandboxPorts};
 
 /// How much of the sandbox is in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +60,18 @@ pub enum SandboxError {
     Rules(#[from] RulesetError),
 }
 
+impl SandboxError {
+    /// The error with the key of the configuration that requires the sandbox.
+    #[must_use]
+    pub fn placed(&self) -> PlacedProblem {
+        let place = match self {
+            Self::Missing => Some(KeyPlace::new("sandbox.mode")),
+            Self::Rules(_) => None,
+        };
+        PlacedProblem { place, problem: self.to_string() }
+    }
+}
+
 /// Access that the sandbox does not allow. A restart enters a new sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OutsideSandbox {
@@ -70,6 +82,8 @@ pub enum OutsideSandbox {
     Bind {
         /// The first such port.
         port: u16,
+        /// The key with the port.
+        place: KeyPlace,
     },
     /// Connecting to a TCP port.
     #[error(
@@ -78,6 +92,8 @@ pub enum OutsideSandbox {
     Connect {
         /// The first such port.
         port: u16,
+        /// The key with the port.
+        place: KeyPlace,
     },
     /// Reading a file.
     #[error("{} is outside the sandbox of this process; restart to widen it", path.display())]
@@ -93,12 +109,32 @@ pub enum OutsideSandbox {
     Socket {
         /// The directory.
         directory: PathBuf,
+        /// The key with the path of the socket.
+        place: KeyPlace,
     },
     /// Resolving host names.
     #[error(
         "resolving the host names of upstream servers is outside the sandbox of this process; restart to widen it"
     )]
-    Resolver,
+    Resolver {
+        /// The first key with a host name.
+        place: KeyPlace,
+    },
+}
+
+impl OutsideSandbox {
+    /// The error with the key of the configuration that needs the access.
+    #[must_use]
+    pub fn placed(&self) -> PlacedProblem {
+        let place = match self {
+            Self::Bind { place, .. }
+            | Self::Connect { place, .. }
+            | Self::Resolver { place }
+            | Self::Socket { place, .. } => Some(place.clone()),
+            Self::File { .. } => None,
+        };
+        PlacedProblem { place, problem: self.to_string() }
+    }
 }
 
 /// The access that the sandbox of this process grants; empty without a sandbox.
@@ -146,7 +182,7 @@ pub fn enter(config: &Config, file: &Path) -> Result<SandboxStatus, SandboxError
     let readable = readable.iter().filter_map(|path| identity(path)).collect();
     let sockets = access::socket_directories(config);
     let sockets = sockets.iter().filter_map(|directory| identity(directory)).collect();
-    let granted = Granted { readable, resolver: needs_resolver(config), ports, sockets };
+    let granted = Granted { readable, resolver: first_host_name(config).is_some(), ports, sockets };
     let _ = GRANTED.set(granted); // a process enters one sandbox
     Ok(status)
 }
@@ -156,6 +192,7 @@ fn granted_ports(config: &Config) -> GrantedPorts {
         SandboxPorts::Any => GrantedPorts::default(),
         SandboxPorts::Configured => {
             let Ports { connect, bind } = Ports::of(config);
+            let [connect, bind] = [connect, bind].map(|it| it.into_keys().collect::<HashSet<_>>());
             // Port 0 becomes any free port, which is not known before the sandbox is entered.
             let bind = Some(bind).filter(|ports| !ports.contains(&0));
             GrantedPorts { connect: Some(connect), bind }
@@ -212,27 +249,33 @@ pub fn check(path: &Path) -> io::Result<()> {
 /// Returns the first access outside the sandbox.
 pub fn check_config(config: &Config) -> Result<(), OutsideSandbox> {
     let Some(granted) = GRANTED.get() else { return Ok(()) };
-    if needs_resolver(config) && !granted.resolver {
-        return Err(OutsideSandbox::Resolver);
+    if let (Some(place), false) = (first_host_name(config), granted.resolver) {
+        return Err(OutsideSandbox::Resolver { place });
     }
     let is_granted = |directory: &PathBuf| {
         identity(directory).is_none_or(|directory| granted.sockets.contains(&directory))
     };
     let mut sockets = access::asker_directories(config);
-    if let Some(directory) = sockets.find(|directory| !is_granted(directory)) {
-        return Err(OutsideSandbox::Socket { directory });
+    if let Some((directory, place)) = sockets.find(|(directory, _)| !is_granted(directory)) {
+        return Err(OutsideSandbox::Socket { directory, place });
     }
-    let needed = Ports::of(config);
-    let first_outside = |needed: &HashSet<u16>, granted: &Option<HashSet<u16>>| {
-        needed.difference(granted.as_ref()?).min().copied()
-    };
-    if let Some(port) = first_outside(&needed.connect, &granted.ports.connect) {
-        return Err(OutsideSandbox::Connect { port });
+    let Ports { connect, bind } = Ports::of(config);
+    if let Some((port, place)) = first_outside(connect, granted.ports.connect.as_ref()) {
+        return Err(OutsideSandbox::Connect { port, place });
     }
-    match first_outside(&needed.bind, &granted.ports.bind) {
-        Some(port) => Err(OutsideSandbox::Bind { port }),
+    match first_outside(bind, granted.ports.bind.as_ref()) {
+        Some((port, place)) => Err(OutsideSandbox::Bind { port, place }),
         None => Ok(()),
     }
+}
+
+/// The lowest port that is not `granted`, with its key.
+fn first_outside(
+    needed: BTreeMap<u16, KeyPlace>,
+    granted: Option<&HashSet<u16>>,
+) -> Option<(u16, KeyPlace)> {
+    let granted = granted?;
+    needed.into_iter().find(|(port, _)| !granted.contains(port))
 }
 
 /// Device and inode of the file at `path`.

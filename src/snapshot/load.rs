@@ -230,7 +230,7 @@ impl Loader {
             now,
         };
         let staged = self.sources.stage(config, &mut self.service_ids, context)?;
-        Ok((staged, prepare(config)?))
+        Ok((staged, prepare(config).map_err(ReconfigureError::Prepare)?))
     }
 
     /// Accepts the waiting update of a filter on behalf of `peer`, if it has this SHA-256. The next

@@ -10,7 +10,7 @@ use hyper::header::{self, HeaderName, HeaderValue};
 use rustls::ClientConfig;
 use zeroize::Zeroizing;
 
-use crate::config::{AlpnProtocol, TracesConfig};
+use crate::config::{AlpnProtocol, KeyPlace, PlacedProblem, TracesConfig};
 use crate::regular_file::cause;
 use crate::snapshot::{self, ExposedKeyFile};
 use crate::tls::{self, TlsFileError};
@@ -50,7 +50,7 @@ pub enum TracesError {
         line: usize,
     },
     /// A file cannot be read.
-    #[error("traces.{key} {}: {}; {remedy}", path.display(), cause(source))]
+    #[error("{key} {}: {}; {remedy}", path.display(), cause(source))]
     Read {
         /// Configuration key that names the file.
         key: &'static str,
@@ -72,6 +72,20 @@ pub enum TracesError {
         /// The reason.
         source: TlsFileError,
     },
+}
+
+impl TracesError {
+    /// The error with the key of the configuration that names the file.
+    #[must_use]
+    pub fn placed(&self) -> PlacedProblem {
+        let key = match self {
+            Self::Headers { .. } => "traces.headers",
+            Self::Read { key, .. } => key,
+            Self::Tls(_) => "traces.endpoint",
+            Self::TrustAnchors { .. } => "traces.trust_anchors",
+        };
+        PlacedProblem { place: Some(KeyPlace::new(key)), problem: self.to_string() }
+    }
 }
 
 /// The content of the files.
@@ -103,7 +117,7 @@ impl ExportFiles {
 fn client_config(path: &Path) -> Result<ClientConfig, TracesError> {
     let pem = snapshot::read_bounded(path, MAX_TRUST_ANCHORS).map_err(|source| {
         let remedy = "give the CAs of the collector in PEM";
-        TracesError::Read { key: "trust_anchors", path: path.to_owned(), source, remedy }
+        TracesError::Read { key: "traces.trust_anchors", path: path.to_owned(), source, remedy }
     })?;
     let unusable = |source| TracesError::TrustAnchors { path: path.to_owned(), source };
     let anchors = tls::trust_anchors(&pem).map_err(unusable)?;
@@ -113,7 +127,7 @@ fn client_config(path: &Path) -> Result<ClientConfig, TracesError> {
 fn headers(path: &Path) -> Result<(HeaderMap, Option<ExposedKeyFile>), TracesError> {
     let file = snapshot::read_private_key(path, MAX_HEADERS).map_err(|source| {
         let remedy = "write one field a line, such as `Authorization: Bearer KEY`";
-        TracesError::Read { key: "headers", path: path.to_owned(), source, remedy }
+        TracesError::Read { key: "traces.headers", path: path.to_owned(), source, remedy }
     })?;
     match parse_headers(&file.content) {
         Ok(headers) => Ok((headers, file.exposed)),

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
-use keygate::config::Config;
+use keygate::config::{Config, PlacedProblem};
 use keygate::metrics::ControlMetrics;
 use keygate::pkbf::{Filter, Overwrite, Parameters, create};
 use keygate::snapshot::{JudgementLinks, Loader, Prepare, Trigger};
@@ -139,7 +139,7 @@ fn a_file_written_a_moment_ago_is_read_later() {
     let metrics = ControlMetrics::new().unwrap();
     let (mut loader, _) = Loader::start(&config, None, metrics, JudgementLinks::default()).unwrap();
     // There is no file that another configuration could come from.
-    let mut prepare: Prepare = Box::new(|_| Err("no other configuration exists".into()));
+    let mut prepare: Prepare = Box::new(|_| Err(no_other_configuration()));
     let is_left_alone = (2..50).any(|revision| {
         rename(filter(&pki, &[], revision), pki.path("lost.pkbf")).unwrap();
         let progress = loader.refresh(Trigger::Poll, &mut prepare);
@@ -267,4 +267,9 @@ fn peak_memory_during_a_reload_is_both_filters_and_16_mib() {
     let most = stage.memory + FILTER_KIB + (16 << 10);
     assert!(peak <= most, "{peak} KiB, {most} KiB are allowed");
     stage.ends_with(2);
+}
+
+/// The preparation of a configuration that no test writes.
+fn no_other_configuration() -> PlacedProblem {
+    PlacedProblem { place: None, problem: "no other configuration exists".to_owned() }
 }

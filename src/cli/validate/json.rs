@@ -73,11 +73,13 @@ fn rows(error: &CliError) -> Vec<ErrorRow<'_>> {
     if let CliError::Config(ConfigError::Invalid { problems, .. }) = error {
         return problems.iter().map(problem_row).collect();
     }
-    let row = |(line, problem)| ErrorRow { line, column: None, field: None, problem };
-    if let CliError::Load { configuration, errors } = error {
-        return errors.with_lines_of(configuration).into_iter().map(row).collect();
+    let row = |line, problem| ErrorRow { line, column: None, field: None, problem };
+    match error.located() {
+        located if located.is_empty() => {
+            error.lines().into_iter().map(|problem| row(None, problem)).collect()
+        }
+        located => located.into_iter().map(|it| row(it.line, it.problem)).collect(),
     }
-    error.lines().into_iter().map(|problem| row((None, problem))).collect()
 }
 
 fn problem_row(problem: &ConfigProblem) -> ErrorRow<'_> {

@@ -1,6 +1,6 @@
 //! The files and ports that a configuration needs.
 
-use std::collections::HashSet;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -8,8 +8,8 @@ use landlock::{AccessFs, BitFlags};
 
 use crate::badkeys;
 use crate::config::{
-    AuthorizerConfig, Config, ListConfig, ListFormat, ListenAddress, ServerAddress, SocketGroup,
-    SourceUrl,
+    AuthorizerConfig, Config, KeyPlace, ListConfig, ListFormat, ListenAddress, ServerAddress,
+    SocketGroup, SourceUrl,
 };
 
 /// Files for the metrics of the process, the kernel version and the number of cores.
@@ -27,55 +27,57 @@ const RESOLVER_FILES: [&str; 6] =
 /// Port of DNS over TCP, which is used for responses that are too long for UDP.
 const DNS_PORT: u16 = 53;
 
-/// The TCP ports that a configuration needs.
+/// The TCP ports that a configuration needs, each with a key that needs it.
 #[derive(Debug)]
 pub(super) struct Ports {
     /// Ports of upstream servers, of the source of proofs, of the collector of traces and of DNS.
-    pub(super) connect: HashSet<u16>,
+    pub(super) connect: BTreeMap<u16, KeyPlace>,
     /// Ports of the services, the authorizers and the admin address.
-    pub(super) bind: HashSet<u16>,
+    pub(super) bind: BTreeMap<u16, KeyPlace>,
 }
 
 impl Ports {
     /// The ports that `config` needs.
     pub(super) fn of(config: &Config) -> Self {
-        let servers = servers(config).filter_map(|server| match server {
-            ServerAddress::Tcp { port, .. } => Some(*port),
+        let servers = servers(config).filter_map(|(server, place)| match server {
+            ServerAddress::Tcp { port, .. } => Some((*port, place)),
             ServerAddress::Unix(_) => None,
         });
-        let admin = match &config.admin {
-            ListenAddress::Tcp(address) => Some(address.port()),
-            ListenAddress::Unix(_) => None,
-        };
-        let services = config.services.iter().map(|service| service.listen.port());
-        let authorizers = config.authorizers.iter().filter_map(|it| match &it.listen {
-            ListenAddress::Tcp(address) => Some(address.port()),
+        let urls = urls(config).map(|(url, place)| (url.port, place));
+        let resolver = first_host_name(config).map(|place| (DNS_PORT, place));
+        let services = config.services.iter().map(|service| {
+            (service.listen.port(), KeyPlace::in_table("services", &service.name, "listen"))
+        });
+        let listeners = config.authorizers.iter().map(|authorizer| {
+            (&authorizer.listen, KeyPlace::in_table("authorizers", &authorizer.name, "listen"))
+        });
+        let listeners = listeners.chain([(&config.admin, KeyPlace::new("admin.listen"))]);
+        let listeners = listeners.filter_map(|(listen, place)| match listen {
+            ListenAddress::Tcp(address) => Some((address.port(), place)),
             ListenAddress::Unix(_) => None,
         });
         Self {
-            connect: servers
-                .chain(urls(config).map(|url| url.port))
-                .chain(needs_resolver(config).then_some(DNS_PORT))
-                .collect(),
-            bind: services.chain(authorizers).chain(admin).collect(),
+            connect: servers.chain(urls).chain(resolver).collect(),
+            bind: services.chain(listeners).collect(),
         }
     }
 }
 
-/// Whether an upstream server, the source of proofs or the collector of traces is given by host
-/// name.
-pub(super) fn needs_resolver(config: &Config) -> bool {
-    urls(config).any(SourceUrl::has_name)
-        || servers(config).any(|server| match server {
-            ServerAddress::Tcp { host, .. } => host.parse::<IpAddr>().is_err(),
-            ServerAddress::Unix(_) => false,
-        })
+/// The first key by which an upstream server, the source of proofs or the collector of traces is
+/// given by host name. `None`: no names are resolved.
+pub(super) fn first_host_name(config: &Config) -> Option<KeyPlace> {
+    let mut servers = servers(config).filter_map(|(server, place)| match server {
+        ServerAddress::Tcp { host, .. } => host.parse::<IpAddr>().is_err().then_some(place),
+        ServerAddress::Unix(_) => None,
+    });
+    let urls = || urls(config).find_map(|(url, place)| url.has_name().then_some(place));
+    servers.next().or_else(urls)
 }
 
 /// The files and directories that `config`, read from `file`, needs to read.
 pub(super) fn readable(config: &Config, file: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = PROCESS_FILES.iter().map(PathBuf::from).collect();
-    if needs_resolver(config) {
+    if first_host_name(config).is_some() {
         paths.extend(RESOLVER_FILES.iter().map(PathBuf::from));
         paths.extend(directories(Path::new("/etc/resolv.conf")));
     }
@@ -138,13 +140,17 @@ pub(super) fn sockets() -> BitFlags<AccessFs> {
 /// The directories of the Unix sockets that the process listens on. Landlock has no rights to
 /// create a file in a file of another kind.
 pub(super) fn socket_directories(config: &Config) -> Vec<PathBuf> {
-    let directories = asker_directories(config).chain(directory_of(&config.admin));
+    let of_askers = asker_directories(config).map(|(directory, _)| directory);
+    let directories = of_askers.chain(directory_of(&config.admin));
     directories.filter(|directory| directory.is_dir()).collect()
 }
 
-/// The directories of the Unix sockets of authorizers.
-pub(super) fn asker_directories(config: &Config) -> impl Iterator<Item = PathBuf> {
-    config.authorizers.iter().filter_map(|authorizer| directory_of(&authorizer.listen))
+/// The directories of the Unix sockets of authorizers, each with the key that names the socket.
+pub(super) fn asker_directories(config: &Config) -> impl Iterator<Item = (PathBuf, KeyPlace)> {
+    config.authorizers.iter().filter_map(|authorizer| {
+        let place = KeyPlace::in_table("authorizers", &authorizer.name, "listen");
+        Some((directory_of(&authorizer.listen)?, place))
+    })
 }
 
 /// The directory of a Unix socket.
@@ -162,12 +168,18 @@ fn parent(path: &Path) -> Option<PathBuf> {
     })
 }
 
-/// The URLs that the proxy itself sends requests to.
-fn urls(config: &Config) -> impl Iterator<Item = &SourceUrl> {
+/// The URLs that the proxy itself sends requests to, each with its key.
+fn urls(config: &Config) -> impl Iterator<Item = (&SourceUrl, KeyPlace)> {
     let source = config.confirm.iter().filter_map(|confirm| confirm.url.as_ref());
-    source.chain(config.traces.iter().map(|traces| &traces.endpoint))
+    let source = source.map(|url| (url, KeyPlace::new("confirm.url")));
+    let collector = config.traces.iter().map(|traces| &traces.endpoint);
+    source.chain(collector.map(|url| (url, KeyPlace::new("traces.endpoint"))))
 }
 
-fn servers(config: &Config) -> impl Iterator<Item = &ServerAddress> {
-    config.services.iter().flat_map(|service| &service.upstream.servers).map(|it| &it.address)
+/// The upstream servers, each with its key.
+fn servers(config: &Config) -> impl Iterator<Item = (&ServerAddress, KeyPlace)> {
+    config.services.iter().flat_map(|service| {
+        let place = KeyPlace::in_table("services", &service.name, "upstream.servers");
+        service.upstream.servers.iter().map(move |it| (&it.address, place.clone()))
+    })
 }

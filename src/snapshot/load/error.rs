@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::own_key::OwnKey;
 use super::state_directory::StateDirectoryError;
 use crate::badkeys::BlocklistFileError;
-use crate::config::{FilterConfig, KeyPlace, ListConfig};
+use crate::config::{FilterConfig, KeyPlace, ListConfig, PlacedProblem};
 use crate::guard::ListError;
 use crate::pkbf::FilterError;
 use crate::regular_file::{cause, explain, explain_sized};
@@ -138,6 +138,8 @@ pub enum LoadError {
     Tls {
         /// The service or authorizer.
         owner: CredentialOwner,
+        /// Configuration key of the table that names the files.
+        key: &'static str,
         /// Why rustls rejects them.
         source: rustls::Error,
     },
@@ -177,13 +179,19 @@ impl LoadError {
         }
     }
 
-    /// The key of the configuration that names the file. `None` if no key does.
+    /// The error with the key of the configuration that names the file.
     #[must_use]
-    pub fn place(&self) -> Option<KeyPlace<'_>> {
-        let (table, key) = match self {
-            Self::Credentials { owner, key, .. } | Self::Read { owner, key, .. } => {
-                (Some((owner.table(), owner.name())), *key)
-            }
+    pub fn placed(&self) -> PlacedProblem {
+        PlacedProblem { place: self.place(), problem: self.to_string() }
+    }
+
+    /// The key of the configuration that names the file. `None` if no key does.
+    fn place(&self) -> Option<KeyPlace> {
+        let (array, name, key) = match self {
+            Self::Credentials { owner, key, .. }
+            | Self::Read { owner, key, .. }
+            | Self::Tls { owner, key, .. } => (owner.table(), owner.name(), *key),
+            Self::OwnKey(it) => (it.owner.table(), it.owner.name(), it.key),
             Self::Filter { name, source, .. } => {
                 let key = if source.canary_file().is_some() {
                     "canaries"
@@ -192,27 +200,25 @@ impl LoadError {
                 } else {
                     "path"
                 };
-                (Some(("filters", name.as_str())), key)
+                ("filters", name.as_str(), key)
             }
             Self::List { name, source, .. } => {
                 let is_of_keys =
                     matches!(source, ListFileError::Signature(SignatureError::Keys { .. }));
                 let key = if is_of_keys { "minisign_key" } else { "path" };
-                (Some(("lists", name.as_str())), key)
+                ("lists", name.as_str(), key)
             }
             Self::NotFetched { kind, name, .. } => {
                 let table = if *kind == "filter" { "filters" } else { "lists" };
-                (Some((table, name.as_str())), "path")
+                (table, name.as_str(), "path")
             }
-            Self::StateDirectory { .. } => (None, "state.dir"),
             Self::LastGood { .. }
             | Self::LastGoodList { .. }
-            | Self::OwnKey(_)
             | Self::State { .. }
-            | Self::Thread(_)
-            | Self::Tls { .. } => return None,
+            | Self::StateDirectory { .. } => return Some(KeyPlace::new("state.dir")),
+            Self::Thread(_) => return None,
         };
-        Some(KeyPlace { table, key })
+        Some(KeyPlace::in_table(array, name, key))
     }
 }
 

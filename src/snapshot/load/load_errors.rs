@@ -1,8 +1,7 @@
 //! The errors of all files of one attempt, so that an operator can mend the files together.
 
-use std::path::Path;
-
 use super::error::LoadError;
+use crate::config::PlacedProblem;
 
 /// Maximum number of errors in a message, 100; the rest is counted.
 const MAX_SHOWN: usize = 100;
@@ -31,15 +30,13 @@ impl LoadErrors {
         lines.chain(self.not_shown()).collect()
     }
 
-    /// The errors as [`LoadErrors::lines`] has them, each with the number of the line of
-    /// `configuration` that names the file, if a line does.
+    /// The errors as [`LoadErrors::lines`] has them, each with the key of the configuration that
+    /// names the file.
     #[must_use]
-    pub fn with_lines_of(&self, configuration: &Path) -> Vec<(Option<usize>, String)> {
-        let shown = self.iter().take(MAX_SHOWN).map(|error| {
-            let line = error.place().and_then(|place| place.line_in(configuration));
-            (line, error.to_string())
-        });
-        shown.chain(self.not_shown().map(|text| (None, text))).collect()
+    pub fn problems(&self) -> Vec<PlacedProblem> {
+        let shown = self.iter().take(MAX_SHOWN).map(LoadError::placed);
+        let others = self.not_shown().map(|problem| PlacedProblem { place: None, problem });
+        shown.chain(others).collect()
     }
 
     /// A line with the number of errors above the maximum.

@@ -11,6 +11,8 @@ use crate::tls::{CertificateRole, CertificateSummary};
 pub struct OwnKey {
     /// The service or authorizer.
     pub owner: CredentialOwner,
+    /// Configuration key that names the file with the certificate.
+    pub key: &'static str,
     /// Role of the key in the service.
     pub role: CertificateRole,
     /// The certificate that contains the key.
@@ -21,7 +23,7 @@ pub struct OwnKey {
 
 impl fmt::Display for OwnKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { owner, role, certificate, verdict } = self;
+        let Self { owner, key: _, role, certificate, verdict } = self;
         let CertificateSummary { subject, fingerprint, .. } = certificate;
         let role = role.as_str().replace('_', " ");
         write!(formatter, "{owner}: the key of its {role} ({subject}, {fingerprint}) ")?;

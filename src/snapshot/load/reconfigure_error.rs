@@ -1,7 +1,7 @@
 //! Why a new configuration is rejected while the proxy runs.
 
 use super::load_errors::LoadErrors;
-use crate::config::ConfigError;
+use crate::config::{ConfigError, PlacedProblem};
 use crate::process::sandbox::OutsideSandbox;
 
 /// Why a new configuration is rejected while the proxy runs.
@@ -15,12 +15,22 @@ pub enum ReconfigureError {
     Load(#[from] LoadErrors),
     /// The rest of the process cannot follow the configuration, for example because an address
     /// cannot be bound.
-    #[error(transparent)]
-    Prepare(#[from] PrepareError),
+    #[error("{}", .0.problem)]
+    Prepare(PlacedProblem),
     /// The configuration needs more than the sandbox allows.
     #[error(transparent)]
     Sandbox(#[from] OutsideSandbox),
 }
 
-/// Why the rest of the process cannot follow a new configuration.
-pub type PrepareError = Box<dyn std::error::Error + Send + Sync>;
+impl ReconfigureError {
+    /// The errors, each with the key of the configuration that causes it. `None` if the errors
+    /// name file and line themselves.
+    pub(super) fn problems(&self) -> Option<Vec<PlacedProblem>> {
+        match self {
+            Self::Config(_) => None,
+            Self::Load(errors) => Some(errors.problems()),
+            Self::Prepare(problem) => Some(vec![problem.clone()]),
+            Self::Sandbox(error) => Some(vec![error.placed()]),
+        }
+    }
+}

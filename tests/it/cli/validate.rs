@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::support::keygate::{BINARY, Keygate, keygate};
 use crate::support::pki::{Kind, Pki};
 use crate::support::proxy::{Configuration, Configure};
-use crate::support::{output_text, write_filter};
+use crate::support::{MINIMAL, output_text, write_filter};
 
 /// A configuration in the directory of a CA. No upstream listens.
 struct Files {
@@ -628,4 +628,102 @@ fn the_result_as_json_has_each_error_with_its_place_and_each_warning() {
     assert!(text.contains("lost.pkbf"), "{text}");
     let missing = keygate(&["validate", "--json", "/nowhere/keygate.toml"]);
     assert!(parsed(&missing, 2)["errors"][0]["problem"].as_str().unwrap().contains("No such file"));
+}
+
+/// Guard: `placed` of each error, and `KeyLines` in `src/config/key_place.rs`.
+#[test]
+fn every_error_of_what_the_configuration_names_has_the_line_of_its_key() {
+    let pki = Pki::new();
+    let listed = pki.server("server");
+    write_filter(&pki.path("lost.pkbf"), &[b"a key"]);
+    write_filter(&pki.path("own.pkbf"), &[&listed.spki]);
+    std::fs::write(pki.path("empty.pem"), "").unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = format!("listen = \"{}\"", taken.local_addr().unwrap());
+    let file = pki.path("keygate.toml");
+    let base = MINIMAL.replace("127.0.0.1:8443", "127.0.0.1:0");
+    let admin = "admin = { listen = \"127.0.0.1:0\" }\n";
+    let with = |tables: &str| format!("{admin}{base}\n{tables}\n");
+    let url = "[confirm]\nurl = \"http://127.0.0.1:1\"\n";
+    let endpoint = "[traces]\nendpoint = \"http://127.0.0.1:1\"\n";
+    let authorizer = "[[authorizers]]\nname = \"edge\"\nprotocol = \"spop\"\n";
+    let own = with("").replace("lost.pkbf", "own.pkbf");
+    let secure = |table: &str| with(&table.replace("http:", "https:"));
+    for (text, key, problem, is_checked) in [
+        (with("[confirm]\nproofs = \"gone\""), "proofs =", "confirm.proofs: directory ", true),
+        (with(&format!("{url}api_key = \"gone\"")), "api_key =", "confirm.api_key ", true),
+        (with(&format!("{url}api_key = \"empty.pem\"")), "api_key =", "confirm.api_key ", true),
+        (with(&format!("{url}canary = \"gone\"")), "canary =", "confirm.canary ", true),
+        (with(&format!("{url}canary = \"empty.pem\"")), "canary =", "confirm.canary ", true),
+        (
+            secure(&format!("{url}trust_anchors = \"empty.pem\"")),
+            "trust_anchors = \"empty",
+            "confirm.trust_anchors ",
+            true,
+        ),
+        (with(&format!("{endpoint}headers = \"gone\"")), "headers =", "traces.headers ", true),
+        (
+            secure(&format!("{endpoint}trust_anchors = \"empty.pem\"")),
+            "trust_anchors = \"empty",
+            "traces.trust_anchors ",
+            true,
+        ),
+        (with("[state]\ndir = \"gone\""), "dir =", "state.dir ", true),
+        (with("[access_log]\npath = \".\""), "path = \".\"", "access_log.path ", true),
+        (with("[access_log]\npath = \"gone/a\""), "path = \"gone", "access_log.path ", true),
+        (
+            with("").replace(admin, "[admin]\n\nlisten = \"unix:gone/a.sock\"\n"),
+            "listen = \"unix:",
+            "cannot listen on ",
+            true,
+        ),
+        (
+            with(&format!("{authorizer}listen = \"unix:gone/a.sock\"")),
+            "listen = \"unix:",
+            "cannot listen on ",
+            true,
+        ),
+        (own.clone(), "tls =", "service \"orders\": the key of its server ", true),
+        (
+            own.replace("lost", "other").replace("ca.pem", "empty.pem"),
+            "client_auth =",
+            "service \"orders\": client_auth.trust_anchors ",
+            true,
+        ),
+        // `validate` listens on no address.
+        (
+            with("").replace("listen = \"127.0.0.1:0\"\ntls", &format!("{taken}\ntls")),
+            &taken,
+            "cannot listen on ",
+            false,
+        ),
+        (with(&format!("{authorizer}{taken}")), &taken, "cannot listen on ", false),
+        (
+            with("").replace(admin, &format!("[admin]\n{taken}\n")),
+            &taken,
+            "cannot listen on the admin address ",
+            false,
+        ),
+    ] {
+        std::fs::write(&file, &text).unwrap();
+        let line = text.lines().position(|line| line.starts_with(key) || line.contains(key));
+        let line = line.unwrap() + 1;
+        let start = format!("keygate: {}:{line}: {problem}", file.display());
+        for command in ["validate", "run"] {
+            if command == "validate" && !is_checked {
+                continue;
+            }
+            let output = keygate(&[command, "--config", file.to_str().unwrap()]);
+            let printed = output_text(&output);
+            assert!(!output.status.success(), "{command}: {printed}");
+            assert!(printed.lines().any(|it| it.starts_with(&start)), "{start}: {printed}");
+            assert!(!printed.contains("os error"), "{printed}");
+        }
+        if is_checked {
+            let output = keygate(&["validate", "--json", "--config", file.to_str().unwrap()]);
+            let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            let errors = result["errors"].as_array().unwrap();
+            assert!(errors.iter().any(|error| error["line"] == line), "{problem}: {result}");
+        }
+    }
 }

@@ -251,6 +251,10 @@ fn a_configuration_with_a_port_outside_the_sandbox_is_rejected() {
     };
     let servers = |url: String| text.clone().servers(&[url]);
     let port = other.address().port();
+    let line_of = |text: &Configuration, key: &str| {
+        let line = text.text().lines().position(|line| line.starts_with(key)).unwrap() + 1;
+        format!("keygate.toml:{line}: ")
+    };
     for (text, problem) in [
         (
             servers(format!("http://{}", other.address())),
@@ -263,6 +267,7 @@ fn a_configuration_with_a_port_outside_the_sandbox_is_rejected() {
         (servers("http://localhost:1".to_owned()), "resolving the host names".to_owned()),
     ] {
         put(&text);
+        let problem = line_of(&text, "services = ") + &problem;
         keygate.wait_for("the refusal", |line| {
             line["message"] == "configuration rejected, keeping the one in use"
                 && contains(&line["problem"], &problem)

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use keygate::spki::Fingerprint;
 
 use crate::support::client::Client;
-use crate::support::keygate::Keygate;
+use crate::support::keygate::{Keygate, keygate};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::program::reserved_address;
@@ -230,19 +230,35 @@ fn an_invalid_configuration_changes_nothing_and_is_logged() {
     let good = service("one", scene.addresses[0], &scene.origin, "on_probable = \"flag\"");
     let blocked = service("new", taken.local_addr().unwrap(), &scene.origin, "");
     let mut refused = 0;
-    for (text, problem) in [
-        (top("lost.pkbf") + &good + "nonsense", "keygate.toml:"),
-        (top("lost.pkbf"), "services: neither a service nor an authorizer is configured"),
-        (top("missing.pkbf") + &good, "filter \"lost\""),
-        (top("lost.pkbf") + &good.replace("server.pem", "missing.pem"), "missing.pem"),
-        (top("lost.pkbf") + &good + &blocked, "cannot listen on"),
+    let taken_address = format!("{:?}", taken.local_addr().unwrap().to_string());
+    let file = scene.pki.path("keygate.toml");
+    let admin = scene.pki.path("admin.toml");
+    let text = format!("admin = {{ listen = \"{}\" }}\n", scene.keygate.admin_address());
+    std::fs::write(&admin, text).unwrap();
+    for (text, place, problem) in [
+        (top("lost.pkbf") + &good + "nonsense", "nonsense", "a key is followed by"),
+        (top("lost.pkbf"), "", "services: neither a service nor an authorizer is configured"),
+        (top("missing.pkbf") + &good, "missing.pkbf", "filter \"lost\""),
+        (
+            top("lost.pkbf") + &good.replace("server.pem", "missing.pem"),
+            "missing.pem",
+            "service \"one\": tls.certificate",
+        ),
+        (top("lost.pkbf") + &good + &blocked, &taken_address, "cannot listen on"),
     ] {
         refused += 1;
         scene.write(&text);
-        scene.keygate.wait_for(problem, |line| {
+        let line = text.lines().position(|line| line.contains(place)).unwrap() + 1;
+        let start = format!("{}:{line}:", file.display());
+        let line = scene.keygate.wait_for(problem, |line| {
             line["message"] == "configuration rejected, keeping the one in use"
                 && line["problem"].as_str().unwrap().contains(problem)
         });
+        assert!(line["problem"].as_str().unwrap().starts_with(&start), "{start}: {line}");
+        let output = keygate(&["reload", "--config", admin.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(1), "{}", output_text(&output));
+        let rejected = format!("configuration rejected: {start}");
+        assert!(output_text(&output).contains(&rejected), "{}", output_text(&output));
         let count = "keygate_config_reloads_total{result=\"refused\"}";
         assert_eq!(scene.keygate.metric(count), f64::from(refused));
         assert_eq!(scene.keygate.metric("keygate_config_last_reload_successful"), 0.0);

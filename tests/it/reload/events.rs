@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use keygate::blocking::BlockingPool;
-use keygate::config::Config;
+use keygate::config::{Config, PlacedProblem};
 use keygate::log_writer::LogReopener;
 use keygate::metrics::ControlMetrics;
 use keygate::snapshot::watch::FileWatcher;
@@ -51,7 +51,7 @@ async fn check(path: &str, install: impl Fn(&Pki, &Path, u32)) {
     let (_commands, received) = mpsc::channel(1);
     let watcher = FileWatcher {
         loader,
-        prepare: Box::new(|_| Err("no other configuration exists".into())),
+        prepare: Box::new(|_| Err(no_other_configuration())),
         current: Arc::clone(&current),
         report,
         commands: received,
@@ -106,4 +106,9 @@ async fn a_changed_target_of_a_link_is_an_event() {
         let _ = symlink("elsewhere/real.pkbf", pki.path("lost.pkbf")); // the first time
     })
     .await;
+}
+
+/// The preparation of a configuration that no test writes.
+fn no_other_configuration() -> PlacedProblem {
+    PlacedProblem { place: None, problem: "no other configuration exists".to_owned() }
 }

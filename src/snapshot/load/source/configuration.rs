@@ -6,12 +6,13 @@ use std::time::SystemTime;
 
 use tracing::{error, info, warn};
 
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, KeyLines, PlacedProblem};
 use crate::metrics::{ControlMetrics, ReloadResult};
 use crate::process::sandbox;
+use crate::snapshot::load::failure::{Failure, ReadError};
 use crate::snapshot::load::file::read_with;
 use crate::snapshot::load::last_good::{LastGood, ReadIf, Reread};
-use crate::snapshot::load::reconfigure_error::{PrepareError, ReconfigureError};
+use crate::snapshot::load::reconfigure_error::ReconfigureError;
 use crate::snapshot::report::ReloadReport;
 
 /// Why the files are refreshed.
@@ -26,7 +27,7 @@ pub enum Trigger {
 /// Prepares the rest of the process for a new configuration, for example by binding its addresses.
 ///
 /// Returns what must run once the configuration is in use.
-pub type Prepare = Box<dyn FnMut(&Config) -> Result<Commit, PrepareError> + Send>;
+pub type Prepare = Box<dyn FnMut(&Config) -> Result<Commit, PlacedProblem> + Send>;
 
 /// The second half of [`Prepare`].
 pub type Commit = Box<dyn FnOnce() + Send>;
@@ -120,12 +121,38 @@ impl Configuration {
     }
 
     /// Records and logs that a new configuration cannot be used. The one in use stays.
-    pub(crate) fn reject(&mut self, problem: &ReconfigureError, now: SystemTime) {
-        if !self.config.record_rejection(None, problem, now) {
+    pub(crate) fn reject(&mut self, cause: &ReconfigureError, now: SystemTime) {
+        let problem = LocatedRejection { text: self.text_of(cause), failure: cause.failure() };
+        if !self.config.record_rejection(None, &problem, now) {
             return;
         }
         self.metrics.record_config_reload(ReloadResult::Rejected);
         error!(%problem, "configuration rejected, keeping the one in use");
+    }
+
+    /// The errors with file and line.
+    fn text_of(&self, cause: &ReconfigureError) -> String {
+        let (Some(problems), Some(file)) = (cause.problems(), self.path()) else {
+            return cause.to_string();
+        };
+        let lines = read_with(file, |file| Ok::<_, io::Error>(KeyLines::read(file)));
+        let lines = lines.unwrap_or_else(|_| KeyLines::unknown(file));
+        let located = lines.locate(problems).into_iter().map(|problem| problem.to_string());
+        located.collect::<Vec<_>>().join("; ")
+    }
+}
+
+/// Why a new configuration cannot be used, with the lines of the file.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+struct LocatedRejection {
+    text: String,
+    failure: Failure,
+}
+
+impl ReadError for LocatedRejection {
+    fn failure(&self) -> Failure {
+        self.failure
     }
 }
 

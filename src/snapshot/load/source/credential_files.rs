@@ -43,6 +43,18 @@ impl CredentialFiles<'_> {
 }
 
 impl<'a> CredentialFiles<'a> {
+    /// The configuration key that names the file with the certificates of `role`.
+    pub(super) fn key_of(&self, role: CertificateRole) -> &'static str {
+        match role {
+            CertificateRole::Intermediate => "client_auth.intermediates",
+            CertificateRole::Server => "tls.certificate",
+            CertificateRole::TrustAnchor if self.trust_anchors.is_none() => "tls.client_ca",
+            CertificateRole::TrustAnchor => "client_auth.trust_anchors",
+            CertificateRole::UpstreamClient => "upstream.tls.certificate",
+            CertificateRole::UpstreamTrustAnchor => "upstream.tls.trust_anchors",
+        }
+    }
+
     /// The file with the certificates of `role`; `None` if two files have some.
     pub(super) fn path_of(&self, role: CertificateRole) -> Option<&'a Path> {
         match role {

@@ -204,7 +204,7 @@ impl<C: NamesCredentials> CredentialSource<C> {
 
     /// The error of rustls about the certificates and keys.
     pub(super) fn tls_error(&self, source: rustls::Error) -> LoadError {
-        LoadError::Tls { owner: self.config.credential_files().owner(), source }
+        LoadError::Tls { owner: self.config.credential_files().owner(), key: "tls", source }
     }
 
     /// The keys that are weak, in a filter or on a list: of the service's own certificates, and of
@@ -216,6 +216,7 @@ impl<C: NamesCredentials> CredentialSource<C> {
             let is_compromised = is_listed || verdict.weakness().is_some();
             is_compromised.then(|| OwnKey {
                 owner: self.config.credential_files().owner(),
+                key: self.config.credential_files().key_of(role),
                 role,
                 certificate: CertificateSummary::of(cert),
                 verdict,

@@ -198,8 +198,9 @@ impl UpstreamCredentials {
             Protocol::Http => &[AlpnProtocol::H2.as_bytes(), AlpnProtocol::Http11.as_bytes()],
             Protocol::Tcp => &[],
         };
-        let tls = tls::client_config(&trust_anchors, client.as_ref(), alpn)
-            .map_err(|source| LoadError::Tls { owner: owner.owner(), source })?;
+        let tls = tls::client_config(&trust_anchors, client.as_ref(), alpn).map_err(|source| {
+            LoadError::Tls { owner: owner.owner(), key: "upstream.tls", source }
+        })?;
         let digest = Fingerprint::of(&content);
         Ok((Self { client, trust_anchors, digest, tls: Arc::new(tls) }, exposed))
     }
