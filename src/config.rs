@@ -3,7 +3,7 @@
 //! No file that the configuration names is opened here. [`crate::snapshot`] loads those files.
 //!
 //! A new key takes three steps here. Add the field to the raw table in `raw`, with its default. Add
-//! the field to the model here or in `service` or `upstream`. Add the conversion to `check`. A
+//! the field to the model here or in the module of its table. Add the conversion to `check`. A
 //! table without conversions, such as [`ForwardConfig`], is parsed directly into the model: then
 //! one field with its default suffices. `CONTRIBUTING.md` lists the steps outside this module: the
 //! example, the reference and the test.
@@ -17,7 +17,9 @@ mod effective;
 #[cfg(test)]
 pub(crate) mod example;
 mod fetch;
+mod filter;
 mod key_place;
+mod list;
 mod log_level;
 mod problem;
 mod raw;
@@ -41,7 +43,9 @@ pub use self::authorizer::{
 pub use self::confirm::{CanaryConfig, ConfirmConfig, SourceUrl};
 pub use self::effective::{EffectiveTable, EffectiveValue};
 pub use self::fetch::FetchConfig;
+pub use self::filter::{FilterConfig, Implausible, Rollback};
 pub use self::key_place::{KeyLines, KeyPlace, LocatedProblem, PlacedProblem};
+pub use self::list::{BlocklistConfig, ListConfig, ListFormat, Shrink};
 pub use self::log_level::{LogLevel, LogLevelError};
 pub use self::problem::{ConfigError, ConfigProblem};
 pub use self::schema::schema;
@@ -56,7 +60,6 @@ pub use self::upstream::{
 };
 use crate::guard::{Exception, WeakChecks};
 use crate::regular_file;
-use crate::spki::RsaExponents;
 
 /// A checked configuration. Relative paths are resolved against the directory of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,128 +138,6 @@ pub enum LogFormat {
     Json,
     /// Text for people.
     Text,
-}
-
-/// A filter file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FilterConfig {
-    /// Unique name of 1 to 64 letters, digits, `.`, `_` and `-`.
-    pub name: String,
-    /// Path of the file.
-    pub path: PathBuf,
-    /// Maximum size of the file, in bytes; a larger file is rejected. Default: 2^33 bits and the
-    /// header.
-    pub max_size: u64,
-    /// Age from which the filter is reported as stale; `None` reports none.
-    pub max_age: Option<Duration>,
-    /// How to treat a file that is older than the previous one. Default: reject.
-    pub rollback: Rollback,
-    /// How to treat a file whose header does not explain its bits. Default: reject.
-    pub implausible: Implausible,
-    /// Files with keys that must be in the filter.
-    pub canaries: Vec<PathBuf>,
-    /// Maximum number of recent clients that an update may newly reject. An update above it waits
-    /// for `keygate filter accept`. `None` sets no maximum.
-    pub max_new_hits: Option<usize>,
-    /// Public exponents with which the modulus of an RSA key is looked up, besides the presented
-    /// one. Default: 3 and 65537. Each adds the false-positive rate of the filter once more.
-    pub related_exponents: RsaExponents,
-    /// Where `keygate fetch` downloads the file; `None` downloads none.
-    pub source: Option<FetchConfig>,
-    /// File with the minisign keys, one of which must have signed the file. `None` needs no
-    /// signature.
-    pub minisign_key: Option<PathBuf>,
-}
-
-/// An exact list of keys.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ListConfig {
-    /// Unique name of 1 to 64 letters, digits, `.`, `_` and `-`.
-    pub name: String,
-    /// Path of the file.
-    pub path: PathBuf,
-    /// Maximum size of the file, in bytes; a larger file is rejected. Default: 16 MiB, more than
-    /// two hundred thousand fingerprints; for a blocklist 256 MiB, four times the published one.
-    pub max_size: u64,
-    /// The format of the file. Default: fingerprints.
-    pub format: ListFormat,
-    /// Where `keygate fetch` downloads the file; `None` downloads none.
-    pub source: Option<FetchConfig>,
-    /// File with the minisign keys, one of which must have signed the file and the metadata beside
-    /// it. `None` needs no signature.
-    pub minisign_key: Option<PathBuf>,
-}
-
-/// The format of an exact list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ListFormat {
-    /// A `blocklist.dat` of badkeys, with the settings of its updates.
-    Badkeys(BlocklistConfig),
-    /// A text with one digest of a key a line.
-    Fingerprints,
-}
-
-impl ListFormat {
-    /// The name of the format in the configuration.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Badkeys(_) => "badkeys",
-            Self::Fingerprints => "fingerprints",
-        }
-    }
-}
-
-/// How updates of a blocklist are treated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BlocklistConfig {
-    /// Minimum number of records; a file with fewer is rejected. Default: 0.
-    pub min_records: usize,
-    /// Age from which the list is reported as stale, by the date in its metadata; `None` reports
-    /// none.
-    pub max_age: Option<Duration>,
-    /// How to treat a file that is older than the list in use, by the dates in their metadata.
-    /// Default: reject.
-    pub rollback: Rollback,
-    /// How to treat a file that lacks more than half of the records in use. Default: reject.
-    pub shrink: Shrink,
-}
-
-impl Default for BlocklistConfig {
-    fn default() -> Self {
-        let (rollback, shrink) = (Rollback::Refuse, Shrink::Refuse);
-        Self { min_records: 0, max_age: None, rollback, shrink }
-    }
-}
-
-/// How to treat a list that lacks more than half of the records in use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Shrink {
-    /// The file is activated.
-    Allow,
-    /// The file is rejected.
-    Refuse,
-}
-
-/// How to treat a filter or blocklist that is older than the previous one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Rollback {
-    /// The file is activated.
-    Allow,
-    /// The file is rejected.
-    Refuse,
-}
-
-/// How to treat a filter file whose header does not explain its bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Implausible {
-    /// The file is rejected.
-    Refuse,
-    /// The file is activated, and a warning is logged.
-    Warn,
 }
 
 /// The delays of a shutdown, which SIGTERM begins.
@@ -393,16 +274,20 @@ impl ListenAddress {
     /// the file still serves requests at this address.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be read, is not TOML, or has an invalid admin address.
+    /// Returns an error if the file cannot be read, has an invalid admin address, or has a syntax
+    /// error that may hide the address.
     pub fn read_admin(file: &Path) -> Result<Self, ConfigError> {
-        check::admin(file, &text_of(file)?)
+        check::admin(file, content_of(file)?)
     }
 }
 
+fn content_of(file: &Path) -> Result<Vec<u8>, ConfigError> {
+    regular_file::read(file, MAX_CONFIG_SIZE)
+        .map_err(|source| ConfigError::Read { file: file.to_owned(), source })
+}
+
 fn text_of(file: &Path) -> Result<String, ConfigError> {
-    let content = regular_file::read(file, MAX_CONFIG_SIZE)
-        .map_err(|source| ConfigError::Read { file: file.to_owned(), source })?;
-    String::from_utf8(content).map_err(|error| {
+    String::from_utf8(content_of(file)?).map_err(|error| {
         let problems = vec![document::encoding_problem(&error)];
         ConfigError::Invalid { file: file.to_owned(), problems }
     })

@@ -9,7 +9,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 pub(super) use self::decode::{Decoded, decode};
-pub(super) use self::syntax::encoding_problem;
+pub(super) use self::syntax::{encoding_problem, foreign, other_keys};
 use super::ConfigProblem;
 
 /// A TOML document and its text.

@@ -10,6 +10,7 @@ use super::super::{
     UpstreamConfig, UpstreamTlsConfig, raw,
 };
 use super::Checker;
+use super::values::port_above_maximum;
 
 /// Maximum number of servers; a larger number is a typing error.
 const MAX_SERVERS: usize = 1000;
@@ -100,7 +101,10 @@ impl Checker<'_> {
                     ("\"HOST:PORT\", \"tls://HOST:PORT\" or \"unix:/PATH\"", Protocol::Http)
                 }
             };
-            let problem = format!("{url:?} is not an upstream; write {forms}");
+            let problem = match port_above_maximum(url) {
+                Some(port) => format!("{url:?}: {port} is no port; give 1 to 65535"),
+                None => format!("{url:?} is not an upstream; write {forms}"),
+            };
             match self.server_address(path, url, other) {
                 Some(_) => self.conflict(path, problem),
                 None => self.invalid(path, problem),
@@ -135,11 +139,14 @@ impl Checker<'_> {
         let (Some(authority), "/", None) = (uri.authority(), uri.path(), uri.query()) else {
             return None;
         };
-        let port = authority.port_u16().or(match scheme {
+        // A port above 65535 must not become the default.
+        let has_port = authority.as_str().rsplit(']').next().is_some_and(|it| it.contains(':'));
+        let port = match scheme {
+            _ if has_port => authority.port_u16(),
             Scheme::Http | Scheme::H2c => Some(80),
             Scheme::Https => Some(443),
             Scheme::Tcp | Scheme::Tls => None,
-        });
+        };
         let (Some(port), false) = (port, url.contains('@')) else { return None };
         let host = authority.host().trim_matches(['[', ']']).to_owned();
         Some((scheme, ServerAddress::Tcp { host, port }))

@@ -5,6 +5,7 @@
 //! repeated. A required key that is missing gets a placeholder. The tables are therefore complete
 //! in any case, and the caller can check the other values in the same pass.
 
+mod access;
 mod deserializer;
 mod fault;
 
@@ -14,6 +15,7 @@ use serde::Deserialize;
 
 use self::deserializer::{Decoder, Value};
 use self::fault::Repair;
+pub(super) use self::fault::is_similar;
 use super::Document;
 use crate::config::ConfigProblem;
 

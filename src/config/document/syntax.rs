@@ -1,30 +1,57 @@
 //! Why a text is not TOML, in plain words: another format, or a slip in a line.
 
 mod other_format;
+mod quote;
 
 use std::string::FromUtf8Error;
 
 use toml::de::{DeTable, Error};
 
 use self::other_format::other_format;
+use self::quote::{KnownKeys, Quote};
 use super::{Document, end_of};
 use crate::config::ConfigProblem;
 
 /// Maximum number of errors of the parser that are reported. Each costs a search for its line.
 const MAX_ERRORS: usize = 100;
-/// Maximum number of characters of a line in a message.
-const MAX_SHOWN: usize = 60;
+
+/// Why a text that is not TOML is no configuration: it is of another format, or none of its lines
+/// has a key of the configuration. `None` for a configuration with mistakes.
+pub(in crate::config) fn foreign(text: &str) -> Option<ConfigProblem> {
+    let keys = KnownKeys::new();
+    let without_keys = || {
+        let problem =
+            "not valid TOML, and no line has a key of keygate; give the path of the configuration";
+        let is_content = |line: &str| !line.trim().is_empty();
+        let line = text.lines().position(is_content)? + 1;
+        (!keys.are_in(text)).then(|| (line, problem.to_owned()))
+    };
+    let (line, problem) = other_format(text, &keys).or_else(without_keys)?;
+    Some(ConfigProblem { line, column: 1, field: String::new(), problem })
+}
+
+/// The problem of valid TOML that has tables or keys, but none of the configuration.
+pub(in crate::config) fn other_keys(text: &str) -> Option<ConfigProblem> {
+    let is_content = |line: &str| !line.trim().is_empty() && !line.trim().starts_with('#');
+    let line = text.lines().position(is_content)? + 1;
+    if KnownKeys::new().are_in(text) {
+        return None;
+    }
+    let problem = "no line has a key of keygate; give the path of the configuration";
+    Some(ConfigProblem { line, column: 1, field: String::new(), problem: problem.to_owned() })
+}
 
 /// The problems of a document that is not TOML, at most one a line: further errors in a line mostly
 /// follow from the first one.
 pub(super) fn problems(document: &Document<'_>, errors: &[Error]) -> Vec<ConfigProblem> {
+    if let Some(problem) = foreign(document.text) {
+        return vec![problem];
+    }
+    let keys = KnownKeys::new();
     let problem = |line, column, problem| {
         let field = String::new();
         ConfigProblem { line, column, field, problem }
     };
-    if let Some((line, other)) = other_format(document.text) {
-        return vec![problem(line, 1, other)];
-    }
     let problems = errors.iter().take(MAX_ERRORS).map(|error| {
         let span = error.span().unwrap_or_default();
         let start = match error.message().starts_with("invalid multi-line") {
@@ -34,26 +61,32 @@ pub(super) fn problems(document: &Document<'_>, errors: &[Error]) -> Vec<ConfigP
         };
         let (line, column) = document.position(start.unwrap_or(span.start));
         let found = document.text.get(span).unwrap_or_default();
-        let slip = Slip { text: document.text, line, found };
+        let quote = keys.quote(document.text, line);
+        let slip = Slip { text: document.text, line, found, quote };
         (slip, column, error.message())
     });
     let mut slips: Vec<_> = problems.collect();
     // The parser reports the cause before its effects in the same line.
     slips.sort_by_key(|(slip, ..)| slip.line);
     slips.dedup_by_key(|(slip, ..)| slip.line);
+    // The lines after it seem to be within the list or table.
+    let unquoted = slips.iter().find(|(slip, _, message)| slip.hides_brackets(message));
+    if let Some(line) = unquoted.map(|(slip, ..)| slip.line) {
+        slips.retain(|(slip, ..)| slip.line <= line);
+    }
     let unclosed = slips.iter().find_map(|(slip, ..)| slip.unclosed());
     if let Some((line, _)) = unclosed {
         slips.retain(|(slip, ..)| slip.line < line);
     }
-    let slips = slips.into_iter().map(|(slip, column, message)| {
-        (slip.line, column, slip.line_text(), slip.explain(message))
-    });
+    let slips = slips
+        .into_iter()
+        .map(|(slip, column, message)| (slip.line, column, slip.quote, slip.explain(message)));
     let unclosed = unclosed.map(|(line, cause)| {
-        let text = Slip { text: document.text, line, found: "" }.line_text();
-        (line, text.chars().count() + 1, text, cause.to_owned())
+        let text = document.text.lines().nth(line.saturating_sub(1)).unwrap_or_default();
+        (line, text.chars().count() + 1, keys.quote(document.text, line), cause.to_owned())
     });
-    let all = slips.chain(unclosed).map(|(line, column, text, cause)| {
-        problem(line, column, format!("not valid TOML: `{}`: {cause}", shown(text)))
+    let all = slips.chain(unclosed).map(|(line, column, quote, cause)| {
+        problem(line, column, format!("not valid TOML: {}{cause}", quote.shown()))
     });
     all.collect()
 }
@@ -65,20 +98,16 @@ pub(in crate::config) fn encoding_problem(error: &FromUtf8Error) -> ConfigProble
     let (line, column) = end_of(std::str::from_utf8(valid).unwrap_or_default());
     let problem = if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
         "the file is UTF-16, and TOML is UTF-8; save it as UTF-8"
+    } else if bytes.contains(&0) {
+        "the file is binary, and no configuration; give the path of the configuration"
     } else {
         "not valid TOML: a character is not UTF-8; save the file as UTF-8"
     };
     ConfigProblem { line, column, field: String::new(), problem: problem.to_owned() }
 }
 
-/// A line in a message, without control characters.
-fn shown(line: &str) -> String {
-    let text = line.trim().replace(char::is_control, " ");
-    match text.char_indices().nth(MAX_SHOWN) {
-        None => text,
-        Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
-    }
-}
+/// The cause and the remedy of a comment of another language.
+const COMMENT: &str = "a comment begins with `#`; write `#` in front";
 
 /// A place where the text is not TOML.
 struct Slip<'a> {
@@ -87,6 +116,8 @@ struct Slip<'a> {
     line: usize,
     /// The text that the parser names.
     found: &'a str,
+    /// The part of the line that the message may have.
+    quote: Quote<'a>,
 }
 
 impl<'a> Slip<'a> {
@@ -99,6 +130,7 @@ impl<'a> Slip<'a> {
     fn explain(&self, message: &str) -> String {
         let description = message.split_once(", expected").map_or(message, |(text, _)| text);
         match description {
+            _ if !matches!(self.quote, Quote::Line(_)) => self.explain_unquoted(description),
             "duplicate key" => self.duplicate(),
             _ if description.starts_with("cannot extend value") => self.duplicate(),
             "key with no value" => self.without_value(),
@@ -108,6 +140,39 @@ impl<'a> Slip<'a> {
             }
             _ => remedy(description).to_owned(),
         }
+    }
+
+    /// Whether a text without its second quote hides the end of a list or of a table in braces.
+    fn hides_brackets(&self, message: &str) -> bool {
+        let value = self.line_text().split_once('=').map_or("", |(_, value)| value.trim());
+        match message.split(',').next().unwrap_or_default() {
+            "invalid basic string" | "invalid literal string" => value.starts_with(['[', '{']),
+            _ => false,
+        }
+    }
+
+    /// Whether the line is a comment of another language.
+    fn is_comment(&self) -> bool {
+        self.line_text().trim().starts_with("//") || self.line_text().trim().starts_with(';')
+    }
+
+    /// The cause and the remedy without a word of the line.
+    fn explain_unquoted(&self, description: &str) -> String {
+        let cause = match description {
+            "key with no value" if self.is_comment() => COMMENT,
+            "duplicate key" => {
+                "the line has a key or a table for the second time; remove one of the two"
+            }
+            "key with no value" => "a key is followed by `=` and its value; write `KEY = VALUE`",
+            "string values must be quoted" | "invalid boolean" | "invalid float" => {
+                "not a value of TOML; write text in quotes"
+            }
+            _ if description.starts_with("cannot extend value") => {
+                "the line has a key or a table for the second time; remove one of the two"
+            }
+            _ => remedy(description),
+        };
+        cause.to_owned()
     }
 
     /// A key or a table that occurs twice.
@@ -145,9 +210,6 @@ impl<'a> Slip<'a> {
     /// A line that is no pair of key and value.
     fn without_value(&self) -> String {
         let line = self.line_text().trim();
-        if line.starts_with("//") || line.starts_with(';') {
-            return "a comment begins with `#`; write `#` in front".to_owned();
-        }
         let pair = line.split_once(':').and_then(|(key, value)| as_toml(key, value));
         match pair {
             Some(toml) => format!("a key is followed by `=`; write `{toml}`"),
@@ -158,6 +220,9 @@ impl<'a> Slip<'a> {
     /// A value that is neither text in quotes nor a number, a date, a list, a table, true or false.
     fn unquoted(&self) -> String {
         let found = self.found.trim();
+        if found.contains(char::is_control) {
+            return "the value has a control character; remove it".to_owned();
+        }
         let pair = self.line_text().split_once('=');
         let toml = pair.and_then(|(key, value)| as_toml(key, value));
         match toml {

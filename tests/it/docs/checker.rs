@@ -6,23 +6,17 @@ use std::path::{Path, PathBuf};
 use keygate::config::{Config, ConfigError};
 
 use super::mistakes::assert_plain;
+use crate::support::MINIMAL;
 
 const VECTORS: &str = include_str!("../../vectors/configuration-errors.txt");
 
 /// The configuration that the mistakes change.
-const BASE: &str = r#"workers = 2
-[[filters]]
-name = "lost"
-path = "lost.pkbf"
-[[services]]
-name = "orders"
-listen = "127.0.0.1:8443"
-tls = { certificate = "s.pem", private_key = "s.key" }
-client_auth = { trust_anchors = "ca.pem" }
-upstream = { servers = ["http://127.0.0.1:8080"] }
-"#;
+fn base() -> String {
+    let tables = MINIMAL.replace("\n\n", "\n").replace("\"server.", "\"s.");
+    format!("workers = 2{tables}")
+}
 
-/// A mistake: text that replaces a piece of [`BASE`] or is appended, and the messages.
+/// A mistake: text that replaces a piece of [`base`] or is appended, and the messages.
 struct Mistake {
     text: String,
     messages: Vec<String>,
@@ -31,6 +25,7 @@ struct Mistake {
 /// The mistakes in the vectors: lines with `-` are replaced by lines with `+`, lines with `=` are
 /// the whole text, the others are the messages.
 fn mistakes() -> Vec<Mistake> {
+    let base = base();
     let blocks = VECTORS.split("\n\n").map(|block| {
         let lines = || block.lines().filter(|line| !line.starts_with('#'));
         let of = |mark: &str| {
@@ -43,10 +38,10 @@ fn mistakes() -> Vec<Mistake> {
         let text = if !whole.is_empty() {
             format!("{whole}\n")
         } else if from.is_empty() {
-            format!("{BASE}{to}\n")
+            format!("{base}{to}\n")
         } else {
-            assert!(BASE.contains(&from), "{from} is not in the configuration");
-            BASE.replacen(&from, &to, 1)
+            assert!(base.contains(&from), "{from} is not in the configuration");
+            base.replacen(&from, &to, 1)
         };
         let text = text.replace("<BEL>", "\u{7}").replace("<CR>", "\r");
         Mistake { text, messages: messages.map(str::to_owned).collect() }
@@ -56,7 +51,7 @@ fn mistakes() -> Vec<Mistake> {
 
 #[test]
 fn each_mistake_is_reported_with_the_whole_message() {
-    Config::parse(Path::new("keygate.toml"), BASE).unwrap();
+    Config::parse(Path::new("keygate.toml"), &base()).unwrap();
     for Mistake { text, messages } in mistakes() {
         let error = Config::parse(Path::new("keygate.toml"), &text).unwrap_err();
         assert!(matches!(error, ConfigError::Invalid { .. }), "{error}");
@@ -78,7 +73,7 @@ const NO_MESSAGES: [&str; 7] = [
 ];
 
 /// Messages that no text of a configuration causes.
-const WITHOUT_MISTAKE: [&str; 7] = [
+const WITHOUT_MISTAKE: [&str; 8] = [
     // The map of a table always has a value for a key.
     "a key has no value",
     // The decoder reports all types but lists itself, with the value.
@@ -90,6 +85,7 @@ const WITHOUT_MISTAKE: [&str; 7] = [
     // Files that are not UTF-8, below.
     "the file is UTF-16, and TOML is UTF-8; save it as UTF-8",
     "not valid TOML: a character is not UTF-8; save the file as UTF-8",
+    "the file is binary, and no configuration; give the path of the configuration",
     // For builds without the cargo feature.
     "this build of keygate cannot export traces; build it with the cargo feature opentelemetry, which packages have, or remove the table",
 ];
@@ -101,10 +97,15 @@ fn a_file_that_is_not_utf_8_is_named_with_its_line() {
     for (content, problem) in [
         (&b"\xff\xfew\x00"[..], WITHOUT_MISTAKE[4]),
         (b"workers = 2\nlog = \"\xe4\"\n", WITHOUT_MISTAKE[5]),
+        (b"\x30\x82\x00\x01", WITHOUT_MISTAKE[6]),
     ] {
         std::fs::write(&path, content).unwrap();
         let lines = Config::read(&path).unwrap_err().lines();
-        let place = if content.starts_with(b"\xff") { "1:1" } else { "2:8" };
+        let place = match content[0] {
+            b'w' => "2:8",
+            b'\x30' => "1:2",
+            _ => "1:1",
+        };
         assert_eq!(lines, [format!("{}:{place}: {problem}", path.display())]);
     }
 }

@@ -15,7 +15,7 @@ use crate::support::{output_text, write_filter};
 
 /// Runs `healthcheck` with a configuration whose files do not exist. A test that examines the
 /// timeout sets it.
-fn run_healthcheck(configuration: &str, arguments: &[&str]) -> Output {
+fn run_healthcheck(configuration: impl AsRef<[u8]>, arguments: &[&str]) -> Output {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("keygate.toml");
     std::fs::write(&path, configuration).unwrap();
@@ -101,6 +101,38 @@ fn healthcheck_ignores_errors_elsewhere_in_the_configuration() {
     }
 }
 
+/// The file is being edited while the process runs. Guard: `src/config/check/admin.rs`.
+#[test]
+fn half_typed_lines_and_other_encodings_do_not_hide_the_admin_address() {
+    let pki = Pki::new();
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let proxy = Configuration::new(Origin::start().address()).start(&pki);
+    let admin = format!("[admin]\nlisten = \"{}\"\n", proxy.admin_address());
+    for wrong in [
+        format!("lo\n{admin}"),
+        format!("workers = 2\nlog.lev\n{admin}"),
+        format!("workers =\n\n{admin}"),
+        format!("alpn = [\"h2\"\n{admin}"),
+        format!("tls = {{ certificate = \"a\",\n{admin}"),
+        format!("[log\nlevel = \"info\"\n{admin}"),
+        format!("{admin}lis\n"),
+        // The keys of a table whose header is not complete are not those of the table before it.
+        format!("{admin}[[services\nlisten = \"127.0.0.1:1\"\n"),
+        format!("{admin}[log]\nlevel = \"info\"\n[log]\nformat = \"json\"\n"),
+    ] {
+        is_ready(&run_healthcheck(&wrong, &[]));
+    }
+    let comment = [b"# caf\xe9\n", admin.as_bytes()].concat();
+    is_ready(&run_healthcheck(&comment, &[]));
+    std::fs::write(pki.path("edited.toml"), [b"lo\n# caf\xe9\n", admin.as_bytes()].concat())
+        .unwrap();
+    let edited = pki.path("edited.toml");
+    for command in ["status", "reload", "drain"] {
+        let output = keygate(&[command, "--config", edited.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(0), "{command}: {}", output_text(&output));
+    }
+}
+
 /// The default address could be that of another process.
 #[test]
 fn an_admin_address_that_a_syntax_error_hides_is_an_error() {
@@ -109,10 +141,20 @@ fn an_admin_address_that_a_syntax_error_hides_is_an_error() {
         text.replace("\"127.0.0.1:9\"", "\"127.0.0.1:9"),
         format!("name = \"\"\"\n{text}"),
         "[admin\nlisten = 127.0.0.1:9\n".to_owned(),
+        "[admin]\nlis\n".to_owned(),
+        "[admin]\nlisten\n".to_owned(),
+        "admin.lis\nworkers = 2\n".to_owned(),
+        "hunter2\n".to_owned(),
     ] {
         assert_ne!(wrong, text);
         fails(&run_healthcheck(&wrong, &[]), 2, &["not valid TOML"]);
     }
+    let other_byte = b"[admin]\nlisten = \"unix:/run/caf\xe9.sock\"\n";
+    fails(
+        &run_healthcheck(other_byte, &[]),
+        2,
+        &["keygate.toml:2:24: not valid TOML: a character"],
+    );
 }
 
 #[test]

@@ -98,3 +98,77 @@ fn no_part_of_a_private_key_is_in_the_log_the_status_or_an_error() {
     let log: Vec<_> = log.iter().map(ToString::to_string).collect();
     hides("the log", &log.join("\n"));
 }
+
+/// A file of secrets, which an operator gives as the configuration by mistake. Guard: `Quote` in
+/// `src/config/document/syntax/quote.rs`.
+#[test]
+fn no_content_of_a_file_that_is_not_a_configuration_is_printed_or_logged() {
+    let (pki, origin) = scene();
+    let pem = std::fs::read_to_string(pki.path("server.key")).unwrap();
+    let body: Vec<&str> = pem.lines().filter(|line| !line.starts_with('-')).collect();
+    let configuration = Configuration::new(origin.address()).text();
+    let pasted = |value: String| {
+        let (from, to) = ("private_key = \"server.key\"", format!("private_key = {value}"));
+        configuration.replace(from, &to)
+    };
+    let secrets = pieces(&pki);
+    let path = pki.path("wrong.toml");
+    let running = Configuration::new(origin.address()).start(&pki);
+    let is_secret = |text: &str| {
+        text.contains("hunter2") || secrets.iter().any(|piece| text.contains(piece.as_str()))
+    };
+    let files = [
+        pem.clone(),
+        format!("\u{feff}{}", pem.replace('\n', "\r\n")),
+        body.join("\n"),
+        format!("workers = 2\n{}\n", body.join("\n")),
+        format!("{configuration}\n{}\n", body.join("\n")),
+        pasted(format!("\"\"\"{pem}\"\"\"")),
+        pasted(format!("\"\"\"{pem}")),
+        pasted(format!("\"{pem}\"")),
+        pasted(format!("\"{}", pem.replace('\n', "\\n"))),
+        pasted(format!("{:?}", pem)),
+        "hunter2\n".to_owned(),
+        "correct hunter2 staple\n".to_owned(),
+        "hunter2=\n".to_owned(),
+        "hunter2 = 5\n".to_owned(),
+        "[hunter2]\n".to_owned(),
+        "[[hunter2\n".to_owned(),
+        "TOKEN=hunter2\nOTHER=hunter2\n".to_owned(),
+        "{ \"token\": \"hunter2\" }\n".to_owned(),
+        "{\n  \"access_token\": \"hunter2\",\n  \"expires\": 3600,\n}\n".to_owned(),
+        "[ \"hunter2\" ]\n".to_owned(),
+        "token: hunter2\n".to_owned(),
+        "---\n- hunter2\n".to_owned(),
+        "machine a.example login b password hunter2\n".to_owned(),
+        format!("hunter2\n{configuration}"),
+        format!("{configuration}\nhunter2 hunter2\n"),
+        format!("{configuration}\nhunter2 = hunter2\n"),
+    ];
+    for (number, content) in files.iter().enumerate() {
+        std::fs::write(&path, content).unwrap();
+        for command in [&["validate"][..], &["validate", "--json"], &["run"], &["config", "show"]] {
+            let output = keygate(&[command, &["--config", path.to_str().unwrap()]].concat());
+            let printed = output_text(&output);
+            assert_eq!(output.status.code(), Some(2), "{number} {command:?}: {printed}");
+            assert!(!is_secret(&printed), "{number} {command:?}: {printed}");
+            assert!(printed.contains("wrong.toml"), "{number} {command:?}: {printed}");
+        }
+    }
+    let healthcheck = ["healthcheck", "--config", path.to_str().unwrap()];
+    for content in files.iter().filter(|it| !it.contains("[[services]]") && !it.contains('=')) {
+        std::fs::write(&path, content).unwrap();
+        let printed = output_text(&keygate(&healthcheck));
+        assert!(printed.contains("wrong.toml") && !is_secret(&printed), "{printed}");
+    }
+    for content in [&pem, "hunter2\n"] {
+        std::fs::write(pki.path("keygate.toml"), content).unwrap();
+        running.signal("HUP");
+        let kind = if content == pem { "the file is PEM" } else { "no line has a key of keygate" };
+        let line = running.wait_for("the rejection", |line| {
+            line["message"] == "configuration rejected, keeping the one in use"
+                && line["problem"].as_str().is_some_and(|problem| problem.contains(kind))
+        });
+        assert!(!is_secret(&line.to_string()), "{line}");
+    }
+}

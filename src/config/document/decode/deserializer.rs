@@ -5,15 +5,12 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Range;
 
-use serde::de::value::StrDeserializer;
-use serde::de::{
-    DeserializeSeed, Deserializer, EnumAccess, Expected, IntoDeserializer, MapAccess, SeqAccess,
-    VariantAccess, Visitor,
-};
+use serde::de::{Deserializer, Expected, Visitor};
 use toml::Spanned;
 use toml::de::DeValue;
 
 use super::Repairs;
+use super::access::{Elements, Entries, Word};
 use super::fault::{Fault, FaultPosition, Repair, one_of};
 use crate::config::document::Document;
 
@@ -25,8 +22,8 @@ const MAX_SHOWN: usize = 60;
 pub(super) struct Value<'a> {
     /// `None`: a placeholder.
     node: Option<&'a DeValue<'a>>,
-    span: Range<usize>,
-    path: String,
+    pub(super) span: Range<usize>,
+    pub(super) path: String,
 }
 
 impl<'a> Value<'a> {
@@ -199,65 +196,6 @@ impl<'a, 'r> Decoder<'a, 'r> {
     }
 }
 
-/// The entries of a table.
-struct Entries<'a, 'r> {
-    entries: VecDeque<(Cow<'a, str>, Range<usize>, Value<'a>)>,
-    /// The value of the key that was visited last.
-    next: Option<Value<'a>>,
-    document: &'a Document<'a>,
-    repairs: &'r Repairs,
-}
-
-impl<'a> MapAccess<'a> for Entries<'a, '_> {
-    type Error = Fault;
-
-    fn next_key_seed<K: DeserializeSeed<'a>>(
-        &mut self,
-        seed: K,
-    ) -> Result<Option<K::Value>, Fault> {
-        let Some((key, span, value)) = self.entries.pop_front() else { return Ok(None) };
-        let key: StrDeserializer<'_, Fault> = key.as_ref().into_deserializer();
-        let key = seed.deserialize(key).map_err(|fault| fault.at(&value.path, &span))?;
-        self.next = Some(value);
-        Ok(Some(key))
-    }
-
-    fn next_value_seed<V: DeserializeSeed<'a>>(&mut self, seed: V) -> Result<V::Value, Fault> {
-        let value = self.next.take().ok_or_else(|| Fault::new("a key has no value".to_owned()))?;
-        decode_value(seed, value, self.document, self.repairs)
-    }
-}
-
-/// The elements of a list.
-struct Elements<'a, 'r> {
-    elements: VecDeque<Value<'a>>,
-    document: &'a Document<'a>,
-    repairs: &'r Repairs,
-}
-
-impl<'a> SeqAccess<'a> for Elements<'a, '_> {
-    type Error = Fault;
-
-    fn next_element_seed<T: DeserializeSeed<'a>>(
-        &mut self,
-        seed: T,
-    ) -> Result<Option<T::Value>, Fault> {
-        let Some(value) = self.elements.pop_front() else { return Ok(None) };
-        decode_value(seed, value, self.document, self.repairs).map(Some)
-    }
-}
-
-fn decode_value<'a, T: DeserializeSeed<'a>>(
-    seed: T,
-    value: Value<'a>,
-    document: &'a Document<'a>,
-    repairs: &Repairs,
-) -> Result<T::Value, Fault> {
-    let (path, span) = (value.path.clone(), value.span.clone());
-    let decoder = Decoder { value, document, repairs };
-    seed.deserialize(decoder).map_err(|fault| fault.at(&path, &span))
-}
-
 /// A method for a type of numbers.
 macro_rules! number {
     ($method:ident, $visit:ident, $type:ty) => {
@@ -360,6 +298,9 @@ impl<'a> Deserializer<'a> for Decoder<'a, '_> {
         match self.value.node {
             None => visitor.visit_enum(Word(words.first().copied().unwrap_or_default())),
             Some(DeValue::String(word)) => visitor.visit_enum(Word(word)),
+            Some(_) if words.contains(&self.shown().as_ref()) => {
+                Err(self.unlike(format_args!("{}; write {:?}", one_of(words), self.shown())))
+            }
             Some(_) => Err(self.unlike(one_of(words))),
         }
     }
@@ -371,42 +312,5 @@ impl<'a> Deserializer<'a> for Decoder<'a, '_> {
     serde::forward_to_deserialize_any! {
         <V: Visitor<'a>>
         byte_buf char f32 f64 i128 identifier tuple tuple_struct u128 unit unit_struct
-    }
-}
-
-/// A word that selects a variant without content.
-struct Word<'a>(&'a str);
-
-impl<'a> EnumAccess<'a> for Word<'a> {
-    type Error = Fault;
-    type Variant = Self;
-
-    fn variant_seed<V: DeserializeSeed<'a>>(self, seed: V) -> Result<(V::Value, Self), Fault> {
-        let word: StrDeserializer<'_, Fault> = self.0.into_deserializer();
-        Ok((seed.deserialize(word)?, self))
-    }
-}
-
-impl<'a> VariantAccess<'a> for Word<'a> {
-    type Error = Fault;
-
-    fn unit_variant(self) -> Result<(), Fault> {
-        Ok(())
-    }
-
-    fn newtype_variant_seed<T: DeserializeSeed<'a>>(self, _: T) -> Result<T::Value, Fault> {
-        Err(Fault::new("not a table".to_owned()))
-    }
-
-    fn tuple_variant<V: Visitor<'a>>(self, _: usize, _: V) -> Result<V::Value, Fault> {
-        Err(Fault::new("not a table".to_owned()))
-    }
-
-    fn struct_variant<V: Visitor<'a>>(
-        self,
-        _: &'static [&'static str],
-        _: V,
-    ) -> Result<V::Value, Fault> {
-        Err(Fault::new("not a table".to_owned()))
     }
 }
