@@ -5,13 +5,15 @@
 
 use data_encoding::BASE64URL_NOPAD;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::error::Category;
+use serde_json::value::RawValue;
 
 use super::{Damage, Finding, InputError, shown};
 use crate::json;
 use crate::spki::related::{der_integer, ec_spki, rsa_spki};
 
-/// The members of a key or of a set that a public key needs. Each may occur once.
+/// The members that a public key needs. Each may occur once.
 #[derive(Deserialize)]
 struct JsonKey {
     kty: Option<String>,
@@ -20,51 +22,69 @@ struct JsonKey {
     e: Option<String>,
     x: Option<String>,
     y: Option<String>,
-    keys: Option<Vec<JsonKey>>,
+    /// The keys of a set, which are decoded one by one.
+    keys: Option<Vec<IgnoredAny>>,
 }
 
-/// Calls `found` with the key of each JWK in `text`: objects that follow each other.
+#[derive(Deserialize)]
+struct JsonKeySet {
+    keys: Vec<Box<RawValue>>,
+}
+
+/// Calls `found` with the key of each JWK in `text`: objects that follow each other. A damaged key
+/// does not hide those after it.
 pub(super) fn find(text: &[u8], found: &mut impl FnMut(Finding)) {
-    let mut objects = serde_json::Deserializer::from_slice(text).into_iter::<JsonKey>();
+    let mut objects = serde_json::Deserializer::from_slice(text).into_iter::<Box<RawValue>>();
     let mut lines = LineCounter { text, offset: 0, line: 1 };
     loop {
-        let start = objects.byte_offset();
-        let line = Some(lines.of_value_after(start));
+        let line = Some(lines.of_value_after(objects.byte_offset()));
         let mut report = |key| found(Finding { line, key });
         match objects.next() {
             None => return,
             Some(Err(error)) => {
                 // The text after an error may be anything.
-                let rest = text.get(start..).unwrap_or_default();
-                let reason = format!("{}, line {}", kind_of(&error, rest), error.line());
-                return report(Err(broken(reason)));
+                let problem = match error.classify() {
+                    Category::Eof => "it ends too early",
+                    Category::Data | Category::Io | Category::Syntax => "not JSON",
+                };
+                return report(Err(broken(format!("{problem}, line {}", error.line()))));
             }
-            Some(Ok(JsonKey { kty: None, keys: Some(keys), .. })) => {
-                for key in &keys {
-                    report(spki(key));
-                }
-                if keys.is_empty() {
-                    report(Err(InputError::NoKey));
-                }
-            }
-            Some(Ok(key)) => report(spki(&key)),
+            Some(Ok(object)) => find_in_object(&object, &mut report),
         }
     }
 }
 
-/// The kind of an error in the first object of `text`, without a value, which may be of a private
-/// key.
-fn kind_of(error: &serde_json::Error, text: &[u8]) -> String {
-    match error.classify() {
-        Category::Data => {
-            let member = json::faulty_member::<JsonKey>(text);
-            let member =
-                member.map_or_else(|| "a member".to_owned(), |it| format!("the member {it}"));
-            format!("{member} has another type, or occurs twice")
+/// Reports the key of a JWK, or the keys of a set.
+fn find_in_object(object: &RawValue, report: &mut impl FnMut(Result<Vec<u8>, InputError>)) {
+    match decode(object, "") {
+        Ok(JsonKey { kty: None, keys: Some(_), .. }) => {
+            let set = serde_json::from_str(object.get());
+            let keys = set.map_or_else(|_| Vec::new(), |set: JsonKeySet| set.keys);
+            for (index, key) in keys.iter().enumerate() {
+                report(decode(key, &format!("keys[{index}].")).and_then(|key| spki(&key)));
+            }
+            if keys.is_empty() {
+                report(Err(InputError::NoKey));
+            }
         }
-        Category::Eof => "it ends too early".to_owned(),
-        Category::Io | Category::Syntax => "not JSON".to_owned(),
+        key => report(key.and_then(|key| spki(&key))),
     }
+}
+
+/// Decodes a key. `prefix` is its place in the paths of its members. The error has no value, which
+/// may be of a private key.
+fn decode(key: &RawValue, prefix: &str) -> Result<JsonKey, InputError> {
+    let text = key.get();
+    // serde decodes an array as well, in the order of the members.
+    if !text.starts_with('{') {
+        return Err(broken("it is not an object".to_owned()));
+    }
+    serde_json::from_str(text).map_err(|_| {
+        let member = json::faulty_member::<JsonKey>(text.as_bytes());
+        let member =
+            member.map_or_else(|| "a member".to_owned(), |it| format!("the member {prefix}{it}"));
+        broken(format!("{member} has another type, or occurs twice"))
+    })
 }
 
 /// Counts the lines before a value, in one pass over the text.

@@ -144,6 +144,27 @@ fn every_object_of_a_json_input_has_a_finding_with_its_line() {
         findings.iter().map(|finding| (finding.line.unwrap(), finding.key.is_ok())).collect();
     assert_eq!(places, [(1, true), (2, false), (2, false), (4, false), (5, false), (6, false)]);
 
+    // A damaged key does not hide the others.
+    let damaged = [
+        (r#"{"kty":"OKP","crv":"Ed25519","x":5}"#, "the member keys[1].x has another type"),
+        (r#"{"kty":"EC","kty":"EC"}"#, "the member keys[1].kty has another type, or occurs twice"),
+        (r#"["OKP","Ed25519",null,null,"",null,null]"#, "it is not an object"),
+        ("null", "it is not an object"),
+    ];
+    for (damaged, reason) in damaged {
+        for (text, prefix) in [
+            (format!("{{\"keys\":[{P256_WEB_KEY},{damaged},{P256_WEB_KEY}]}}"), "keys[1]."),
+            (format!("{P256_WEB_KEY}\n{damaged}\n{P256_WEB_KEY}"), ""),
+        ] {
+            let [first, second, third] = &keys_in(text.as_bytes())[..] else { panic!("{text}") };
+            assert!(first.key.is_ok() && third.key.is_ok(), "{text}");
+            let error = second.key.as_ref().unwrap_err().to_string();
+            assert!(error.contains(&reason.replace("keys[1].", prefix)), "{text}: {error}");
+        }
+    }
+    let no_array = problem("no array", br#"{"keys":5}"#).to_string();
+    assert!(no_array.contains("the member keys has another type"), "{no_array}");
+
     let deep = format!("{{\"keys\":[{{\"kty\":{}", "[".repeat(100_000));
     assert!(problem("deep", deep.as_bytes()).to_string().contains("a JSON Web Key"));
     let large = format!("{{\"keys\":[{P256_WEB_KEY}{}]}}", " ".repeat(1 << 20));
