@@ -23,6 +23,7 @@ mod saved_state;
 pub(super) mod signed;
 pub(super) mod source;
 pub(super) mod state_directory;
+mod state_file;
 pub(super) mod state_lock;
 
 use std::path::{Path, PathBuf};

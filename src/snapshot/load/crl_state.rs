@@ -1,15 +1,13 @@
 //! The newest CRLs of each service that were in use, kept across restarts.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::error::LoadError;
-use super::{file, rollback_state};
+use super::{file, state_file};
 use crate::tls::CrlMarks;
-use crate::{json, regular_file};
 
 /// The marks of all services, and the file that keeps them.
 #[derive(Debug, Default)]
@@ -42,15 +40,7 @@ impl CrlState {
     pub(super) fn read(directory: Option<&Path>) -> Result<Self, LoadError> {
         let Some(directory) = directory else { return Ok(Self::default()) };
         let path = directory.join("revocation-lists.json");
-        let content =
-            match file::read_with(&path, |path| regular_file::read(path, rollback_state::MAX_SIZE))
-            {
-                Ok(text) => json::parse(&text).map_err(io::Error::from),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    Ok(CrlStateFile::default())
-                }
-                Err(error) => Err(error),
-            };
+        let content = state_file::or_default(file::read_with(&path, state_file::read));
         match content {
             Ok(marks) => Ok(Self { path: Some(path), marks, is_unsaved: false }),
             Err(source) => Err(LoadError::State { path, source }),
@@ -104,7 +94,7 @@ impl CrlState {
         }
         if let (true, true, Some(path)) = (self.is_unsaved, may_write, &self.path) {
             let (state_file, content) = (path.clone(), self.marks.clone());
-            file::write_with(path, 0, move || rollback_state::write(&state_file, &content))
+            file::write_with(path, 0, move || state_file::write(&state_file, &content))
                 .map_err(|source| LoadError::State { path: path.clone(), source })?;
             self.is_unsaved = false;
         }

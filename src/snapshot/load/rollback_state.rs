@@ -6,8 +6,7 @@
 //! therefore leaves a state whose parts belong together.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,15 +18,10 @@ use super::check::new_hits::MAX_NAMED;
 use super::check::rollback::Watermark;
 use super::error::LoadError;
 use super::signed::LoadedFilter;
-use super::{file, kept_filters};
+use super::{file, kept_filters, state_file};
 use crate::guard::NamedFilter;
-use crate::json;
-use crate::regular_file::{self, FileSize};
 use crate::snapshot::report::WaitingReport;
 
-/// Maximum size of a state file, 16 MiB: enough for thousands of filters, or for tens of thousands
-/// of revocation lists. A larger file is an error, and is not written.
-pub(super) const MAX_SIZE: u64 = 16 << 20;
 /// Maximum length of a value in an error, in characters; the rest is cut.
 const MAX_SHOWN: usize = 80;
 /// Time after a copy could not be written until the next attempt, 60 s.
@@ -139,10 +133,8 @@ impl RollbackState {
     /// the rollback that the file was written to prevent.
     pub(crate) fn read(directory: Option<&Path>) -> io::Result<Self> {
         let Some(directory) = directory else { return Ok(Self::default()) };
-        let filters = match file::read_with(&path_in(directory), read) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
-            filters => filters?,
-        };
+        let filters = file::read_with(&path_in(directory), read);
+        let filters = state_file::or_default(filters)?;
         Ok(Self { directory: Some(directory.to_owned()), filters, failed_at: None })
     }
 
@@ -246,7 +238,7 @@ impl StateUpdate {
         if is_same {
             return Ok(());
         }
-        write(&path, &RollbackFile { filters: self.next.clone() })?;
+        state_file::write(&path, &RollbackFile { filters: self.next.clone() })?;
         let copies = self.next.values().filter_map(|record| record.last_good.clone());
         kept_filters::remove_others(&self.directory, &copies.collect())
     }
@@ -258,41 +250,13 @@ pub(crate) fn path_in(directory: &Path) -> PathBuf {
 }
 
 fn read(path: &Path) -> io::Result<BTreeMap<String, FilterRecord>> {
-    let text = match regular_file::read(path, MAX_SIZE) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
-        Err(error) => return Err(error),
-    };
-    let content: RollbackFile = json::parse(&text)?;
+    let content: RollbackFile = state_file::or_default(state_file::read(path))?;
     let records = content.filters.into_iter();
     let checked = records.map(|(name, record)| {
         let record = record.checked(&name)?;
         Ok((name, record))
     });
     checked.collect()
-}
-
-/// Replaces the file at `path` atomically: after a crash it holds the old content or the new.
-///
-/// # Errors
-/// Returns an error if the content is larger than [`MAX_SIZE`], or if the file cannot be written.
-pub(crate) fn write(path: &Path, content: &impl Serialize) -> io::Result<()> {
-    let directory = path.parent().unwrap_or(Path::new("."));
-    let mut staged = tempfile::Builder::new()
-        .prefix(kept_filters::STAGED_STATE_PREFIX)
-        .tempfile_in(directory)?;
-    let mut text = serde_json::to_string_pretty(content)?;
-    text.push('\n');
-    // The next start would reject the file.
-    if text.len() as u64 > MAX_SIZE {
-        let (size, max) = (FileSize(text.len() as u64), FileSize(MAX_SIZE));
-        let problem = format!("the state has {size}, and a start reads at most {max}");
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, problem));
-    }
-    staged.write_all(text.as_bytes())?;
-    staged.as_file().sync_all()?;
-    staged.persist(path).map_err(|error| error.error)?;
-    File::open(directory)?.sync_all()
 }
 
 #[cfg(test)]
@@ -361,16 +325,6 @@ mod tests {
         let state = RollbackState::read(Some(directory.path())).unwrap();
         assert_eq!(state.filter("lost").unwrap().last_good(), None);
         assert_eq!(state.filter("lost").unwrap().watermark().updated, 5);
-    }
-
-    #[test]
-    fn a_state_that_a_start_would_reject_is_not_written() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = path_in(directory.path());
-        write(&path, &"1").unwrap();
-        let error = write(&path, &"1".repeat(16 << 20)).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "\"1\"\n");
     }
 
     #[test]
