@@ -370,7 +370,10 @@ fn an_unusable_file_in_the_directory_is_reported_and_only_a_proof_of_the_url_cou
             let line = proxy.wait_for("the file", |line| {
                 line["message"] == "directory of proofs cannot be read"
             });
-            assert_eq!(line["error"], json!(format!("{file}: not a regular file")));
+            assert_eq!(
+                line["error"],
+                json!(format!("{file}: not a regular file; give the path of a file"))
+            );
         }
         proxy.wait_for("the 404", |line| {
             line["message"] == "no answer about a client key" && line["result"] == "untrusted"

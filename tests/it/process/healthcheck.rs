@@ -15,7 +15,7 @@ use crate::support::{output_text, write_filter};
 
 /// Runs `healthcheck` with a configuration whose files do not exist. A test that examines the
 /// timeout sets it.
-fn run_healthcheck(configuration: impl AsRef<[u8]>, arguments: &[&str]) -> Output {
+fn run_healthcheck(configuration: &(impl AsRef<[u8]> + ?Sized), arguments: &[&str]) -> Output {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("keygate.toml");
     std::fs::write(&path, configuration).unwrap();

@@ -127,7 +127,7 @@ fn no_content_of_a_file_that_is_not_a_configuration_is_printed_or_logged() {
         pasted(format!("\"\"\"{pem}")),
         pasted(format!("\"{pem}\"")),
         pasted(format!("\"{}", pem.replace('\n', "\\n"))),
-        pasted(format!("{:?}", pem)),
+        pasted(format!("{pem:?}")),
         "hunter2\n".to_owned(),
         "correct hunter2 staple\n".to_owned(),
         "hunter2=\n".to_owned(),
