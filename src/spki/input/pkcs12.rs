@@ -65,6 +65,8 @@ struct StoreReader<'p> {
     derivation: Option<KeyDerivation<'p>>,
     certificates: KeyResults,
     private_keys: KeyResults,
+    /// The errors of parts that cannot be read.
+    problems: KeyResults,
     /// Encrypted parts that were passed over, because there is no passphrase: any, and other ones
     /// than private keys.
     has_skipped: bool,
@@ -77,6 +79,7 @@ impl<'p> StoreReader<'p> {
             derivation: passphrase.map(KeyDerivation::new),
             certificates: KeyResults::new(),
             private_keys: KeyResults::new(),
+            problems: KeyResults::new(),
             has_skipped: false,
             has_skipped_bags: false,
         }
@@ -98,7 +101,10 @@ impl<'p> StoreReader<'p> {
         }
         let mut parts = BerElement::only(&content, SEQUENCE).ok_or_else(damaged)?.elements();
         while let Some(part) = parts.read(SEQUENCE) {
-            self.read_part(part)?;
+            // The keys of the other parts count all the same.
+            if let Err(error) = self.read_part(part) {
+                self.problems.push(Err(error));
+            }
         }
         if !parts.is_finished() {
             return Err(damaged());
@@ -109,10 +115,11 @@ impl<'p> StoreReader<'p> {
         self.finish()
     }
 
-    /// The keys of the certificates, then those of private keys without a certificate.
+    /// The keys of the certificates, then those of private keys without a certificate, then the
+    /// errors.
     fn finish(self) -> Result<KeyResults, InputError> {
         let mut keys = KeyResults::new();
-        for key in self.certificates.into_iter().chain(self.private_keys) {
+        for key in self.certificates.into_iter().chain(self.private_keys).chain(self.problems) {
             if !keys.contains(&key) {
                 keys.push(key);
             }
@@ -179,8 +186,8 @@ impl<'p> StoreReader<'p> {
                     let content = fields.octets().ok_or_else(damaged)?;
                     match &mut self.derivation {
                         Some(derivation) => {
-                            let key = decrypt(algorithm, &content, derivation)?;
-                            self.private_keys.push(der::private_key(&key));
+                            let key = decrypt(algorithm, &content, derivation);
+                            self.private_keys.push(key.and_then(|key| der::private_key(&key)));
                         }
                         None => self.has_skipped = true,
                     }

@@ -84,15 +84,26 @@ fn a_private_key_in_a_pkcs12_store_is_a_key_if_no_certificate_has_it() {
 }
 
 #[test]
-fn encryption_that_is_not_read_is_reported() {
+fn encryption_that_is_not_read_is_reported_beside_the_keys_of_the_other_parts() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     make_chain(at);
-    let rc4 = "pkcs12 -export -legacy -inkey leaf.key -in leaf.pem -passout pass:secret \
-        -certpbe PBE-SHA1-RC4-128";
-    let found = store(rc4, &openssl(at, rc4)).keys("secret");
-    let [Err(error)] = &found[..] else { panic!("{found:?}") };
-    assert!(error.to_string().contains("the encryption of the PKCS #12 store is not supported"));
+    let leaf = spki(at, "leaf.key");
+    let export = "pkcs12 -export -legacy -inkey leaf.key -in leaf.pem -passout pass:secret";
+    let rc4 = "PBE-SHA1-RC4-128";
+    for (options, expected) in [
+        (format!("-certpbe {rc4}"), &[leaf.clone()][..]),
+        (format!("-keypbe {rc4}"), &[leaf]),
+        (format!("-certpbe {rc4} -keypbe {rc4}"), &[]),
+    ] {
+        let found = store(&options, &openssl(at, &format!("{export} {options}"))).keys("secret");
+        let [keys @ .., Err(error)] = &found[..] else { panic!("{options}: {found:?}") };
+        let keys: Vec<_> = keys.iter().map(|key| key.clone().unwrap()).collect();
+        assert_eq!(keys, expected, "{options}");
+        assert!(
+            error.to_string().contains("the encryption of the PKCS #12 store is not supported")
+        );
+    }
 }
 
 /// The iterations of a store come from its maker.
