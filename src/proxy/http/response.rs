@@ -167,8 +167,9 @@ pub(crate) struct ResponseBody {
     content: BodySource,
     /// `None` for a request that has become a tunnel.
     request: Option<RequestInFlight>,
-    /// The end of the wait for the upload.
-    upload_deadline: Option<Pin<Box<Sleep>>>,
+    /// The wait for the upload. It ends [`LINGER_TIME`] after its start, or after the server has last
+    /// read a piece of the upload.
+    upload_wait: Option<Pin<Box<Sleep>>>,
 }
 
 enum BodySource {
@@ -185,6 +186,8 @@ struct StreamedResponse {
     /// Whether the end was read, which a chunked body does not know earlier.
     has_ended: bool,
     idle_timeout: IdleTimeout,
+    /// The end of `request_timeout`.
+    deadline: Option<Instant>,
     wait: Option<UpstreamWait>,
     /// Whether the last piece waits for the end of the upload. curl 7.88 stops its upload, and
     /// hangs, when all content of a response of known length has arrived. It stops its upload also
@@ -205,7 +208,7 @@ pub(crate) enum BodyError {
 
 impl ResponseBody {
     fn new(content: BodySource, request: Option<RequestInFlight>) -> Self {
-        Self { content, request, upload_deadline: None }
+        Self { content, request, upload_wait: None }
     }
 
     fn own(text: Bytes, request: RequestInFlight) -> Self {
@@ -244,8 +247,22 @@ impl ResponseBody {
         if request.poll_upload_end(context).is_ready() {
             return Poll::Ready(());
         }
-        let deadline = self.upload_deadline.get_or_insert_with(|| Box::pin(sleep(LINGER_TIME)));
-        deadline.as_mut().poll(context)
+        let request_deadline = match &self.content {
+            BodySource::Own(_) => None,
+            BodySource::Upstream(streamed) => streamed.deadline,
+        };
+        let wait = self.upload_wait.get_or_insert_with(|| Box::pin(sleep(LINGER_TIME)));
+        loop {
+            ready!(wait.as_mut().poll(context));
+            // The server may still read the upload.
+            let progress = request.upload().map(RequestUpload::last_progress);
+            let until = progress.map(|progress| progress + LINGER_TIME);
+            let until = until.map(|until| request_deadline.map_or(until, |end| end.min(until)));
+            match until.filter(|until| *until > Instant::now()) {
+                Some(until) => wait.as_mut().reset(until.into()),
+                None => return Poll::Ready(()),
+            }
+        }
     }
 }
 
@@ -261,6 +278,7 @@ impl StreamedResponse {
             lease: Some(lease),
             has_ended: false,
             idle_timeout: IdleTimeout::new(limits.idle_timeout).with_deadline(limits.deadline),
+            deadline: limits.deadline,
             wait: None,
             holds_last_piece,
             held: None,

@@ -152,31 +152,35 @@ fn a_long_early_response_is_complete_for_a_slow_client() {
 
 #[test]
 fn a_client_that_is_still_sending_reads_an_early_response() {
+    const LENGTH: u64 = 20 << 20;
     let scene = scene("http://");
     let path = scene.pki.path("large");
-    std::fs::write(&path, vec![b'x'; 20 << 20]).unwrap();
-    let own = ["-w", "%{http_code}", "-o", "/dev/null", "-H", "Expect:", "-T"];
-    let statuses = ["200 OK", "413 Content Too Large"];
-    for (http, status) in
-        ["--http1.1", "--http2"].into_iter().flat_map(|http| statuses.map(|status| (http, status)))
-    {
-        for _ in 0..5 {
-            let arguments = [&[http], &own[..], &[path.to_str().unwrap()]].concat();
-            let response = std::thread::scope(|threads| {
-                let client_thread = threads.spawn(|| scene.keygate.curl(&scene.good, &arguments));
-                let mut server = scene.server.connection();
-                read_until(&mut server, "\r\n\r\n");
-                let head = format!("HTTP/1.1 {status}\r\nconnection: close\r\n");
-                write!(server, "{head}content-length: 6\r\n\r\nlarge\n").unwrap();
-                server.shutdown(std::net::Shutdown::Write).unwrap();
-                let _ = std::io::copy(&mut server, &mut std::io::sink()); // the rest of the upload
-                client_thread.join().unwrap()
-            });
-            let text = output_text(&response);
-            let is_complete = response.status.success() && text.contains(&status[..3]);
-            assert!(is_complete, "{http}: {text}");
+    std::fs::File::create(&path).unwrap().set_len(LENGTH).unwrap();
+    let file = path.to_str().unwrap();
+    let upload = |options: &[&str], status: &str| {
+        let own = ["-w", "%{http_code}", "-o", "/dev/null", "-H", "Expect:", "-T", file];
+        let arguments = [options, &own].concat();
+        let response = std::thread::scope(|threads| {
+            let client_thread = threads.spawn(|| scene.keygate.curl(&scene.good, &arguments));
+            let mut server = scene.server.connection();
+            read_until(&mut server, "\r\n\r\n");
+            write!(server, "HTTP/1.1 {status}\r\ncontent-length: 6\r\n\r\nearly\n").unwrap();
+            let _ = std::io::copy(&mut server.take(LENGTH), &mut std::io::sink());
+            client_thread.join().unwrap()
+        });
+        let text = output_text(&response);
+        let is_complete = response.status.success() && text.contains(&status[..3]);
+        assert!(is_complete, "{options:?} {status}: {text}");
+    };
+    for http in ["--http1.1", "--http2"] {
+        for status in ["200 OK", "401 Unauthorized", "413 Content Too Large\r\nconnection: close"] {
+            for _ in 0..5 {
+                upload(&[http], status);
+            }
         }
     }
+    // Longer than the wait for an upload that the server does not read.
+    upload(&["--http2", "--limit-rate", "8M"], "200 OK");
 }
 
 #[test]
