@@ -28,11 +28,12 @@ mod otlp;
 mod otlp;
 mod tracer;
 
+pub(crate) use self::context::RequestTrace;
 pub use self::export_files::TracesError;
 pub use self::export_task::{ExportTask, TraceFlusher};
 pub(crate) use self::finished_request::{FinishedExchange, FinishedRequest};
 pub use self::tracer::SpanQueue;
-pub(crate) use self::tracer::{RequestTrace, Tracer};
+pub(crate) use self::tracer::Tracer;
 
 /// The target of all log lines about the export of traces.
 const TARGET: &str = "keygate::traces";

@@ -1,5 +1,5 @@
-//! The W3C trace context of a request: `traceparent` as the client sends it, and as the upstream
-//! gets it.
+//! The W3C trace context of a request: `traceparent` and `tracestate` as the client sends them, and
+//! as the upstream gets them.
 //!
 //! Source: <https://www.w3.org/TR/trace-context/#traceparent-header>
 
@@ -7,13 +7,15 @@ use data_encoding::HEXLOWER;
 use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue};
 
-pub(super) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-pub(super) const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
 /// Length of a `traceparent` of version 00, in bytes.
 const LENGTH: usize = 55;
 /// The bit of the flags that marks a sampled trace.
 const SAMPLED: u8 = 1;
+/// Maximum length of the `tracestate` in a span, in bytes. The W3C recommends to propagate as much.
+const MAX_TRACE_STATE: usize = 512;
 
 /// The id of a trace; not 0.
 pub(super) type TraceId = [u8; 16];
@@ -70,12 +72,79 @@ fn hex<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-/// The `traceparent` for the server of a request whose span there is the child of `span_id`.
-pub(super) fn traceparent(
-    trace_id: &TraceId,
-    span_id: &SpanId,
+/// The trace of one request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RequestTrace {
+    pub(super) ids: SpanIds,
     is_sampled: bool,
-) -> Option<HeaderValue> {
+}
+
+/// The ids of the spans of one request.
+#[cfg_attr(not(feature = "opentelemetry"), expect(dead_code, reason = "`otlp` reads them"))]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SpanIds {
+    pub(super) trace: TraceId,
+    /// The client's span; `None` if the trace begins here.
+    pub(super) parent: Option<SpanId>,
+    /// The span of the request.
+    pub(super) request: SpanId,
+    /// The span of the exchange with the upstream.
+    pub(super) exchange: SpanId,
+}
+
+impl RequestTrace {
+    /// Continues the trace of `parent`, or begins one. `samples` decides whether it is sampled.
+    pub(super) fn new(
+        parent: Option<RemoteParent>,
+        samples: impl FnOnce(&TraceId) -> bool,
+    ) -> Self {
+        let trace = parent.map_or_else(new_trace_id, |parent| parent.trace_id);
+        let parent = parent.map(|parent| parent.span_id);
+        let ids = SpanIds { trace, parent, request: new_span_id(), exchange: new_span_id() };
+        Self { ids, is_sampled: samples(&trace) }
+    }
+
+    /// Whether the spans of the request are exported.
+    pub(crate) fn is_sampled(&self) -> bool {
+        self.is_sampled
+    }
+
+    /// The `tracestate` of the client, in one text; empty if it is none of this trace.
+    pub(crate) fn state_of(&self, headers: &HeaderMap) -> String {
+        if self.ids.parent.is_none() {
+            return String::new();
+        }
+        let fields = headers.get_all(TRACESTATE).iter();
+        let fields: Vec<_> = fields.filter_map(|field| field.to_str().ok()).collect();
+        with_whole_members(fields.join(","))
+    }
+
+    /// Sets the fields for the upstream. A `tracestate` of another trace is removed.
+    pub(crate) fn set_fields(&self, headers: &mut HeaderMap) {
+        let SpanIds { trace, parent, exchange, .. } = &self.ids;
+        match traceparent(trace, exchange, self.is_sampled) {
+            Some(field) => headers.insert(TRACEPARENT, field),
+            None => headers.remove(TRACEPARENT),
+        };
+        if parent.is_none() {
+            headers.remove(TRACESTATE);
+        }
+    }
+}
+
+/// The first [`MAX_TRACE_STATE`] bytes, without a member that is cut (W3C Trace Context, section
+/// 3.3.1.5).
+fn with_whole_members(mut state: String) -> String {
+    if state.len() > MAX_TRACE_STATE {
+        state.truncate(state.floor_char_boundary(MAX_TRACE_STATE));
+        state.truncate(state.rfind(',').unwrap_or_default());
+        state.shrink_to_fit();
+    }
+    state
+}
+
+/// The `traceparent` for the server of a request whose span there is the child of `span_id`.
+fn traceparent(trace_id: &TraceId, span_id: &SpanId, is_sampled: bool) -> Option<HeaderValue> {
     let (mut trace, mut span) = ([0; 32], [0; 16]);
     HEXLOWER.encode_mut(trace_id, &mut trace);
     HEXLOWER.encode_mut(span_id, &mut span);
@@ -90,7 +159,7 @@ pub(super) fn new_trace_id() -> TraceId {
 }
 
 /// A new id of a span. Unique, but not secret.
-pub(super) fn new_span_id() -> SpanId {
+fn new_span_id() -> SpanId {
     fastrand::u64(1..).to_be_bytes()
 }
 
@@ -157,5 +226,14 @@ mod tests {
         }
         assert_eq!(parent_of(&[]), None);
         assert_eq!(parent_of(&[EXAMPLE, EXAMPLE]), None, "several are invalid");
+    }
+
+    #[test]
+    fn a_long_trace_state_loses_whole_members() {
+        let members: Vec<_> = (10..99).map(|number| format!("k{number}=abcd")).collect();
+        let state = with_whole_members(members.join(","));
+        assert_eq!(state, members[..56].join(","), "503 bytes");
+        assert_eq!(with_whole_members(state.clone()), state);
+        assert_eq!(with_whole_members("a".repeat(600)), "");
     }
 }

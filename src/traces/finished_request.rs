@@ -3,8 +3,7 @@
 use std::net::IpAddr;
 use std::time::SystemTime;
 
-use super::context::{SpanId, TraceId};
-use super::tracer::RequestTrace;
+use super::context::RequestTrace;
 use crate::config::ServerConfig;
 
 /// Maximum length of each text of a span, in bytes; the rest is cut off.
@@ -51,19 +50,6 @@ pub(crate) struct FinishedExchange {
     /// Why there is no response, or only its beginning: a label of
     /// `keygate_upstream_failures_total`, or `client`.
     pub(crate) error: Option<&'static str>,
-}
-
-/// The ids of the spans of one request.
-#[cfg_attr(not(feature = "opentelemetry"), expect(dead_code, reason = "`otlp` reads them"))]
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SpanIds {
-    pub(super) trace: TraceId,
-    /// The client's span; `None` if the trace begins here.
-    pub(super) parent: Option<SpanId>,
-    /// The span of the request.
-    pub(super) request: SpanId,
-    /// The span of the exchange with the upstream.
-    pub(super) exchange: SpanId,
 }
 
 impl FinishedRequest {

@@ -7,10 +7,8 @@ use std::time::{Duration, Instant};
 use hyper::HeaderMap;
 use tokio::sync::mpsc;
 
-use super::context::{
-    RemoteParent, TRACEPARENT, TRACESTATE, TraceId, new_span_id, new_trace_id, traceparent,
-};
-use super::finished_request::{FinishedRequest, SpanIds};
+use super::context::{RemoteParent, RequestTrace, TraceId};
+use super::finished_request::FinishedRequest;
 use crate::config::TracesConfig;
 use crate::metrics::{SpanDrop, TraceMetrics};
 
@@ -18,9 +16,6 @@ use crate::metrics::{SpanDrop, TraceMetrics};
 const SPANS_OF_REQUEST: u64 = 2;
 /// Maximum time for which a worker saves up unused spans of `max_spans_per_second`.
 const BURST: Duration = Duration::from_secs(1);
-
-/// Maximum length of the `tracestate` in a span, in bytes. The W3C recommends to propagate as much.
-const MAX_TRACE_STATE: usize = 512;
 
 /// The queue of sampled requests between the workers and the exporter.
 #[derive(Debug, Clone)]
@@ -44,13 +39,6 @@ pub(crate) struct Tracer {
     metrics: TraceMetrics,
 }
 
-/// The trace of one request.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct RequestTrace {
-    pub(super) ids: SpanIds,
-    is_sampled: bool,
-}
-
 impl Tracer {
     /// The tracer of one of `workers` workers, each of which has its part of
     /// `max_spans_per_second`.
@@ -72,11 +60,7 @@ impl Tracer {
     /// Continues the trace of the client, or begins one, and decides whether it is sampled.
     pub(crate) fn begin(&self, headers: &HeaderMap, now: Instant) -> RequestTrace {
         let parent = RemoteParent::of(headers);
-        let trace = parent.map_or_else(new_trace_id, |parent| parent.trace_id);
-        let parent_id = parent.map(|parent| parent.span_id);
-        let ids =
-            SpanIds { trace, parent: parent_id, request: new_span_id(), exchange: new_span_id() };
-        RequestTrace { ids, is_sampled: self.samples(parent, &trace, now) }
+        RequestTrace::new(parent, |trace| self.samples(parent, trace, now))
     }
 
     fn samples(&self, parent: Option<RemoteParent>, trace: &TraceId, now: Instant) -> bool {
@@ -99,46 +83,6 @@ impl Tracer {
             self.metrics.dropped.of(SpanDrop::Queue).inc_by(spans);
         }
     }
-}
-
-impl RequestTrace {
-    /// Whether the spans of the request are exported.
-    pub(crate) fn is_sampled(&self) -> bool {
-        self.is_sampled
-    }
-
-    /// The `tracestate` of the client, in one text; empty if it is none of this trace.
-    pub(crate) fn state_of(&self, headers: &HeaderMap) -> String {
-        if self.ids.parent.is_none() {
-            return String::new();
-        }
-        let fields = headers.get_all(TRACESTATE).iter();
-        let fields: Vec<_> = fields.filter_map(|field| field.to_str().ok()).collect();
-        with_whole_members(fields.join(","))
-    }
-
-    /// Sets the fields for the upstream. A `tracestate` of another trace is removed.
-    pub(crate) fn set_fields(&self, headers: &mut HeaderMap) {
-        let SpanIds { trace, parent, exchange, .. } = &self.ids;
-        match traceparent(trace, exchange, self.is_sampled) {
-            Some(field) => headers.insert(TRACEPARENT, field),
-            None => headers.remove(TRACEPARENT),
-        };
-        if parent.is_none() {
-            headers.remove(TRACESTATE);
-        }
-    }
-}
-
-/// The first [`MAX_TRACE_STATE`] bytes, without a member that is cut (W3C Trace Context, section
-/// 3.3.1.5).
-fn with_whole_members(mut state: String) -> String {
-    if state.len() > MAX_TRACE_STATE {
-        state.truncate(state.floor_char_boundary(MAX_TRACE_STATE));
-        state.truncate(state.rfind(',').unwrap_or_default());
-        state.shrink_to_fit();
-    }
-    state
 }
 
 /// Whether one of `one_in` traces includes this one. The first 63 of the last 64 bits of its id
@@ -182,6 +126,7 @@ impl SpanBudget {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::traces::context::new_trace_id;
 
     #[test]
     fn one_of_n_traces_is_sampled_and_other_services_choose_the_same() {
@@ -194,15 +139,6 @@ mod tests {
         let id = |low: u64| u128::from(low << 1).to_be_bytes();
         let bound = (1_u64 << 63) / 4;
         assert!(is_in_sample(&id(bound - 1), 4) && !is_in_sample(&id(bound), 4));
-    }
-
-    #[test]
-    fn a_long_trace_state_loses_whole_members() {
-        let members: Vec<_> = (10..99).map(|number| format!("k{number}=abcd")).collect();
-        let state = with_whole_members(members.join(","));
-        assert_eq!(state, members[..56].join(","), "503 bytes");
-        assert_eq!(with_whole_members(state.clone()), state);
-        assert_eq!(with_whole_members("a".repeat(600)), "");
     }
 
     #[test]

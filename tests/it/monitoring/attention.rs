@@ -128,13 +128,17 @@ fn an_address_whose_connections_are_all_in_their_handshakes_needs_attention() {
     drop(silent);
     proxy.wait_for_status("no condition", |status| status["attention"] == json!([]));
 
-    // A reload changes the limit.
+    // A reload changes the limit, and adds an address.
+    let second = reserved_address();
     let more = proxy.configuration.clone().limits("max_connections = 1");
+    let more = more.second_service(&format!("listen = \"{second}\""));
     std::fs::write(proxy.pki.path("keygate.toml"), more.text()).unwrap();
     proxy.wait_for_generation(2);
     let _silent = TcpStream::connect(proxy.address()).unwrap();
     let (_, problem) = wait_for_condition(&proxy, "address 127.0.0.1:0", "max_connections");
     assert!(problem.starts_with("1 of 1 connections are open"), "{problem}");
+    let _other = TcpStream::connect(second).unwrap();
+    wait_for_condition(&proxy, &format!("address {second}"), "1 of 1 connections are open");
 }
 
 #[test]
