@@ -373,6 +373,9 @@ impl Body for ResponseBody {
         match &mut this.content {
             BodySource::Own(text) => {
                 if let Some(text) = text.take().filter(|text| !text.is_empty()) {
+                    if let Some(record) = this.request.as_ref().and_then(RequestInFlight::record) {
+                        record.add_response_bytes(text.len());
+                    }
                     return Poll::Ready(Some(Ok(Frame::data(text))));
                 }
             }

@@ -89,11 +89,17 @@ fn the_error_is_the_reason_for_the_response() {
     assert_eq!(proxy.code(&[]), "502");
     let line = proxy.access_line();
     assert!(line["error"].as_str().unwrap().contains("refused"), "{line}");
+    assert_eq!(line["response_bytes"], "502 Bad Gateway\n".len(), "{line}");
     let output = proxy.curl(&proxy.lost, &[]);
     assert!(String::from_utf8_lossy(&output.stdout).starts_with("403 "), "{output:?}");
     let line = proxy.access_lines(2).remove(1);
     assert_eq!((&line["status"], &line["verdict"]), (&json!(403), &json!("probable")));
     assert!(!line["error"].as_str().unwrap().is_empty(), "{line}");
+    assert_eq!(line["response_bytes"], output.stdout.len(), "{line}");
+    // A response to HEAD has no body.
+    proxy.curl(&proxy.good, &["--head"]);
+    let line = proxy.access_lines(3).remove(2);
+    assert_eq!((&line["method"], &line["response_bytes"]), (&json!("HEAD"), &json!(0)), "{line}");
 }
 
 #[test]
