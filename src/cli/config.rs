@@ -57,7 +57,7 @@ fn show(output: &mut CliOutput, file: &str, table: &EffectiveTable) -> Result<()
         output.line(&table.header)?;
     }
     for value in &table.values {
-        let setting = format!("{} = {}", value.key, value.value);
+        let setting = format!("{} = {}", value.key, value.toml);
         match value.line {
             Some(line) => output.line(format_args!("{setting:<40} # {file}:{line}"))?,
             None => output.line(format_args!("{setting:<40} # default"))?,

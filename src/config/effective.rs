@@ -3,6 +3,7 @@
 use std::fmt::{self, Write};
 use std::path::Path;
 
+use serde_json::{Map, Value};
 use toml::de::DeValue;
 
 use super::document::Document;
@@ -24,7 +25,10 @@ pub struct EffectiveValue {
     /// Name of the key in its table.
     pub key: &'static str,
     /// The value as TOML.
-    pub value: String,
+    #[serde(skip)]
+    pub toml: String,
+    /// The value as JSON, with a date as text.
+    pub value: Value,
     /// Line of the file, counted from 1; `None` for the default.
     pub line: Option<usize>,
 }
@@ -85,12 +89,15 @@ fn value(document: &Document<'_>, table: &str, key: &ReferenceKey) -> Option<Eff
     };
     let of_file = |path: &str| {
         let (value, line) = document.value(path)?;
-        Some(EffectiveValue { key: key.name, value: Toml(value).to_string(), line: Some(line) })
+        let (toml, value) = (Toml(value).to_string(), json(value));
+        Some(EffectiveValue { key: key.name, toml, value, line: Some(line) })
     };
     let inherited = || table.ends_with(".policy").then(|| of_file(&at("policy"))).flatten();
     of_file(&at(table)).or_else(inherited).or_else(|| {
-        let value = default(document, table, key)?.to_owned();
-        Some(EffectiveValue { key: key.name, value, line: None })
+        let toml = default(document, table, key)?.to_owned();
+        let text = format!("it = {toml}");
+        let value = json(Document::parse(&text).ok()?.value("it")?.0);
+        Some(EffectiveValue { key: key.name, toml, value, line: None })
     })
 }
 
@@ -114,6 +121,25 @@ fn default(document: &Document<'_>, table: &str, key: &ReferenceKey) -> Option<&
         _ => true,
     };
     key.default.filter(|_| applies)
+}
+
+/// A value of TOML as JSON, with a date as text.
+fn json(value: &DeValue<'_>) -> Value {
+    match value {
+        DeValue::Array(values) => values.iter().map(|it| json(it.get_ref())).collect(),
+        DeValue::Boolean(value) => Value::Bool(*value),
+        DeValue::Datetime(value) => Value::String(value.to_string()),
+        DeValue::Float(value) => value.as_str().parse::<f64>().map_or(Value::Null, Value::from),
+        DeValue::Integer(value) => {
+            i64::from_str_radix(value.as_str(), value.radix()).map_or(Value::Null, Value::from)
+        }
+        DeValue::String(value) => Value::String(value.to_string()),
+        DeValue::Table(table) => {
+            let members = table.iter();
+            let members = members.map(|(key, value)| (key.to_string(), json(value.get_ref())));
+            Value::Object(members.collect::<Map<_, _>>())
+        }
+    }
 }
 
 /// A value in one line of TOML.
