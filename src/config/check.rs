@@ -26,8 +26,6 @@ use super::{
     LogLevel, LogLevelError, raw,
 };
 
-/// Maximum number of threads; a larger number is a typing error.
-const MAX_WORKERS: usize = 1024;
 
 /// Checks the configuration in `text`.
 pub(super) fn check(file: &Path, text: &str) -> Result<Config, ConfigError> {
@@ -134,7 +132,7 @@ impl<'a> Checker<'a> {
         let admin = self.admin(&raw.admin.listen);
         self.authorizer_addresses(&authorizers, &services, &admin);
         Config {
-            workers: self.workers(raw.workers),
+            workers: thread_count(raw.workers),
             admin,
             log: self.log(raw.log),
             access_log: self.access_log(raw.access_log),
@@ -150,14 +148,6 @@ impl<'a> Checker<'a> {
             shutdown: raw.shutdown,
             sandbox: raw.sandbox,
         }
-    }
-
-    fn workers(&self, workers: usize) -> NonZeroUsize {
-        if workers > MAX_WORKERS {
-            self.invalid("workers", format!("{workers} is not between 0 and {MAX_WORKERS}"));
-        }
-        let cores = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-        NonZeroUsize::new(workers).unwrap_or_else(cores)
     }
 
     fn admin(&self, listen: &str) -> ListenAddress {
@@ -187,6 +177,12 @@ impl<'a> Checker<'a> {
         });
         LogConfig { format: log.format, level, repeat_after: log.repeat_after.0 }
     }
+}
+
+/// The number of threads, one for each core if none is set.
+fn thread_count(workers: raw::Workers) -> NonZeroUsize {
+    let cores = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    NonZeroUsize::new(workers.0).unwrap_or_else(cores)
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::suggestion::suggestion;
+
 /// The target of the lines about rejected and flagged clients.
 const CLIENT_KEY: &str = "keygate::client_key";
 
@@ -18,11 +20,19 @@ pub struct LogLevel(String);
 
 /// A `log.level` that is not valid. An unknown word would otherwise silence the log.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{0:?} is not a level; write one of error, warn, info, debug or trace, and after it parts of \
-     keygate with a level, such as \"info,keygate::proxy=debug\""
-)]
+#[error("{0:?} is not a level{hint}", hint = remedy(.0))]
 pub struct LogLevelError(String);
+
+/// The level that `part` resembles, or else all of them.
+fn remedy(part: &str) -> String {
+    let level = part.rsplit_once('=').map_or(part, |(_, level)| level);
+    match suggestion(level, &LEVELS) {
+        similar if !similar.is_empty() && !LEVELS.contains(&level) => similar,
+        _ => "; write one of error, warn, info, debug or trace, and after it parts of keygate with a \
+              level, such as \"info,keygate::proxy=debug\""
+            .to_owned(),
+    }
+}
 
 impl LogLevel {
     /// The directives for the log's filter.

@@ -25,6 +25,7 @@ pub(super) use self::fetch::RawFetch;
 pub(super) use self::service::{Limits, RawService, RawTls};
 pub(super) use self::traces::RawTraces;
 pub(super) use self::upstream::{RawServer, RawUpstream, UpstreamTls};
+use super::number::Bounded;
 use super::units::{DateText, DurationText, SizeText};
 use super::{
     AccessLogField, AccessLogFormat, Implausible, LogFormat, LoggedRequests, Rollback,
@@ -32,11 +33,16 @@ use super::{
 };
 use crate::guard::{Decision, Depth, RejectWith, WeakCheck};
 
+/// Number of threads, at most 1024; a larger number is a typing error.
+pub(super) type Workers = Bounded<usize, 0, 1024>;
+/// Number of connections, at most 2^24; a larger number is a typing error.
+pub(super) type Connections = Bounded<usize, 1, { 1 << 24 }>;
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
 pub(super) struct RawConfig {
-    #[serde(default)]
-    pub(super) workers: usize,
+    #[serde(default = "one_for_each_core")]
+    pub(super) workers: Workers,
     #[serde(default)]
     pub(super) admin: Admin,
     #[serde(default)]
@@ -134,6 +140,10 @@ pub(super) struct RawFilter {
     pub(super) related_exponents: Option<Vec<u32>>,
     pub(super) source: Option<RawFetch>,
     pub(super) minisign_key: Option<PathBuf>,
+}
+
+fn one_for_each_core() -> Workers {
+    Bounded(0)
 }
 
 fn enabled() -> bool {

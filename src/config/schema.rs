@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::reference::{ReferenceKey, ReferenceTable, tables};
+use super::units::SIZE_UNITS;
 
 /// Keys that another key makes required: the certificate of a question, with `protocol = "http"`.
 const REQUIRED_AT_TIMES: [&str; 1] = ["certificate_from"];
@@ -94,7 +95,8 @@ fn type_schema(takes: &str) -> Value {
     match kind {
         "number" => number(bounds),
         // A number and a unit.
-        "duration" | "size" => json!({"type": "string", "pattern": "^ *[0-9].*[a-zA-Z] *$"}),
+        "duration" => json!({"type": "string", "pattern": "^ *[0-9].*[a-zA-Z] *$"}),
+        "size" => json!({"type": "string", "pattern": size_pattern()}),
         "text or table" => json!({"type": ["string", "object"]}),
         "`true`, `false`" => json!({"type": "boolean"}),
         words if words.starts_with('`') => {
@@ -104,6 +106,11 @@ fn type_schema(takes: &str) -> Value {
         // Text; the date and time of TOML count as text, too.
         _ => json!({"type": "string"}),
     }
+}
+
+/// A number and one of the units.
+fn size_pattern() -> String {
+    format!("^ *[0-9]+(\\.[0-9]+)? *({}) *$", SIZE_UNITS.join("|"))
 }
 
 fn number(bounds: &str) -> Value {

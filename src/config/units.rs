@@ -7,6 +7,8 @@ use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use toml::value::{Datetime, Offset};
 use x509_cert::der::DateTime;
 
+use crate::regular_file::FileSize;
+
 /// The moment that `until` names. A date names the end of the day in UTC. `None` for a time without
 /// an offset and for an invalid date.
 pub(super) fn moment(until: Datetime) -> Option<SystemTime> {
@@ -97,34 +99,79 @@ pub(super) fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Dur
     DurationText::deserialize(deserializer).map(|text| text.0)
 }
 
-/// A size in bytes such as `"32KiB"` or `"1GiB"`.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SizeText(pub(super) u64);
+/// The units of a size.
+pub(super) const SIZE_UNITS: [&str; 9] = ["B", "kB", "KiB", "MB", "MiB", "GB", "GiB", "TB", "TiB"];
 
-impl<'de> Deserialize<'de> for SizeText {
+/// A size such as `"32KiB"` or `"1GiB"`, from `MIN` to `MAX` bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SizeText<const MIN: u64 = 0, const MAX: u64 = { u64::MAX }>(pub(super) u64);
+
+impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for SizeText<MIN, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_str(SizeVisitor)
     }
 }
 
-struct SizeVisitor;
+struct SizeVisitor<const MIN: u64, const MAX: u64>;
 
-impl Visitor<'_> for SizeVisitor {
-    type Value = SizeText;
+impl<const MIN: u64, const MAX: u64> Visitor<'_> for SizeVisitor<MIN, MAX> {
+    type Value = SizeText<MIN, MAX>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a size in quotes, such as \"64KiB\"")
+        formatter.write_str("a size in quotes, such as \"64KiB\"")?;
+        if MAX < u64::MAX {
+            write!(formatter, ", from {} to {}", short(MIN), short(MAX))?;
+        }
+        Ok(())
     }
 
-    fn visit_str<E: Error>(self, text: &str) -> Result<SizeText, E> {
-        let size: Result<bytesize::ByteSize, _> = text.parse();
-        let size = size.map_err(|_| {
-            E::custom(format!(
-                "{text:?} is not a size; write a number and a unit, such as \"64KiB\""
-            ))
-        })?;
-        Ok(SizeText(size.as_u64()))
+    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+        let bytes = bytes(text).map_err(E::custom)?;
+        if !(MIN..=MAX).contains(&bytes) {
+            let (min, max) = (short(MIN), short(MAX));
+            let unit = if bytes == 1 { "byte" } else { "bytes" };
+            let problem = format!("{text:?} ({bytes} {unit}) is not between {min} and {max}");
+            return Err(E::custom(problem));
+        }
+        Ok(SizeText(bytes))
     }
+}
+
+/// The bytes of a size: digits, a fraction and one of [`SIZE_UNITS`]. Other spellings of a unit are
+/// errors, because programs differ in the meaning of `m` and `M`.
+fn bytes(text: &str) -> Result<u64, String> {
+    let trimmed = text.trim_matches(' ');
+    let end = trimmed.find(|it: char| !it.is_ascii_digit() && it != '.').unwrap_or(trimmed.len());
+    let (number, unit) = trimmed.split_at(end);
+    let unit = unit.trim_matches(' ');
+    let has_digits = |part: &str| !part.is_empty() && part.bytes().all(|it| it.is_ascii_digit());
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let is_number = has_digits(whole) && has_digits(fraction);
+    let size: Option<bytesize::ByteSize> = trimmed.parse().ok();
+    match size.filter(|_| is_number && SIZE_UNITS.contains(&unit)) {
+        Some(size) => Ok(size.as_u64()),
+        None => Err(format!("{text:?} is not a size; write {}", in_bytes(number, is_number, unit))),
+    }
+}
+
+/// Remedy for a size with the unit `unit`.
+fn in_bytes(number: &str, is_number: bool, unit: &str) -> String {
+    let unit = unit.to_ascii_uppercase();
+    match unit.trim_end_matches('B').trim_end_matches('I') {
+        "" if is_number && unit.is_empty() => {
+            format!("\"{number}B\", or a number and another unit, such as \"64KiB\"")
+        }
+        "K" if is_number => format!("\"{number}KiB\" or \"{number}kB\""),
+        prefix @ ("M" | "G" | "T") if is_number => {
+            format!("\"{number}{prefix}iB\" or \"{number}{prefix}B\"")
+        }
+        _ => "a number and a unit, such as \"64KiB\"".to_owned(),
+    }
+}
+
+/// A bound in the form of a configuration.
+fn short(bytes: u64) -> String {
+    FileSize(bytes).to_string().replace(' ', "")
 }
 
 #[cfg(test)]

@@ -16,13 +16,6 @@ use super::Checker;
 use super::service::merge;
 use crate::guard::{Decision, Policy};
 
-/// Range of `max_question_size`, in bytes. The minimum is hyper's smallest read buffer, the maximum
-/// the default limit of gRPC messages.
-const QUESTION_SIZES: std::ops::RangeInclusive<u64> = 8192..=(4 << 20);
-/// Maximum of `max_connections`; a larger number is a typing error.
-const MAX_CONNECTIONS: usize = 1 << 20;
-/// Maximum of `max_streams`; a larger number is a typing error.
-const MAX_STREAMS: u32 = 100_000;
 /// Maximum number of hyphens and underscores in the status header with `ext-authz`. Each answer
 /// names every spelling of it for Envoy to remove: 63 with six hyphens.
 const MAX_SEPARATORS: usize = 6;
@@ -205,19 +198,10 @@ impl Checker<'_> {
 
     fn authorizer_limits(&self, path: &str, raw: &raw::RawAuthorizerLimits) -> AuthorizerLimits {
         let at = |key: &str| format!("{path}.{key}");
-        let size = raw.max_question_size.0;
-        if !QUESTION_SIZES.contains(&size) {
-            let problem = format!("{size} bytes are not between 8KiB and 4MiB");
-            self.invalid(at("max_question_size"), problem);
-        }
         AuthorizerLimits {
-            max_connections: self.within(
-                &at("max_connections"),
-                raw.max_connections,
-                1..=MAX_CONNECTIONS,
-            ),
-            max_streams: self.within(&at("max_streams"), raw.max_streams, 1..=MAX_STREAMS),
-            max_question_size: u32::try_from(size).unwrap_or(u32::MAX),
+            max_connections: raw.max_connections.0,
+            max_streams: raw.max_streams.0,
+            max_question_size: u32::try_from(raw.max_question_size.0).unwrap_or(u32::MAX),
             idle_timeout: self.positive(&at("idle_timeout"), raw.idle_timeout),
         }
     }

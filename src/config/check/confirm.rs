@@ -6,9 +6,6 @@ use super::Checker;
 use crate::config::confirm::{CanaryConfig, ConfirmConfig, SourceUrl};
 use crate::config::{FilterConfig, raw};
 
-/// Maximum number of questions a second; a larger number is a typing error.
-const MAX_RATE: u32 = 1000;
-
 impl Checker<'_> {
     pub(super) fn confirm(&self, raw: raw::RawConfirm, filters: &[FilterConfig]) -> ConfirmConfig {
         let path = |key: &str, path: &Path| self.path(&format!("confirm.{key}"), path);
@@ -54,7 +51,7 @@ impl Checker<'_> {
             timeout: self.positive("confirm.timeout", raw.timeout),
             cleared_ttl: self.positive("confirm.cleared_ttl", raw.cleared_ttl),
             stale_for: raw.stale_for.0,
-            rate: self.within("confirm.rate", raw.rate, 1..=MAX_RATE),
+            rate: raw.rate.0,
         }
     }
 

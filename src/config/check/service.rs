@@ -13,14 +13,6 @@ use super::super::{
 use super::Checker;
 use crate::guard::{Decision, Policy, RejectWith};
 
-/// Range of `max_header_size`, in bytes. The minimum is hyper's smallest read buffer.
-const HEADER_SIZES: std::ops::RangeInclusive<u64> = 8192..=(1 << 20);
-/// Maximum of the connection limits; a larger number is a typing error.
-const MAX_CONNECTIONS: usize = 1 << 24;
-/// Maximum of `max_headers`; servers reject longer heads.
-const MAX_HEADERS: usize = 1000;
-/// Maximum of `max_streams`; a larger number is a typing error.
-const MAX_STREAMS: u32 = 10_000;
 /// Default of `evict_within`.
 const EVICT_WITHIN: Duration = Duration::from_secs(10);
 
@@ -188,12 +180,6 @@ impl Checker<'_> {
     fn limits(&self, path: &str, raw: &raw::Limits) -> LimitsConfig {
         let at = |key: &str| format!("{path}.{key}");
         let positive = |key: &str, duration| self.positive(&at(key), duration);
-        let number = |key: &str, number, max| self.within(&at(key), number, 1..=max);
-        let size = raw.max_header_size.0;
-        if !HEADER_SIZES.contains(&size) {
-            let problem = format!("{size} bytes are not between 8KiB and 1MiB");
-            self.invalid(at("max_header_size"), problem);
-        }
         LimitsConfig {
             handshake_timeout: positive("handshake_timeout", raw.handshake_timeout),
             header_timeout: positive("header_timeout", raw.header_timeout),
@@ -202,16 +188,12 @@ impl Checker<'_> {
             request_timeout: raw.request_timeout.map(|time| positive("request_timeout", time)),
             max_connection_age: (raw.max_connection_age)
                 .map(|time| positive("max_connection_age", time)),
-            max_connections: number("max_connections", raw.max_connections, MAX_CONNECTIONS),
-            max_connections_per_ip: number(
-                "max_connections_per_ip",
-                raw.max_connections_per_ip,
-                MAX_CONNECTIONS,
-            ),
-            max_header_size: u32::try_from(size).unwrap_or(u32::MAX),
-            max_headers: number("max_headers", raw.max_headers, MAX_HEADERS),
+            max_connections: raw.max_connections.0,
+            max_connections_per_ip: raw.max_connections_per_ip.0,
+            max_header_size: u32::try_from(raw.max_header_size.0).unwrap_or(u32::MAX),
+            max_headers: raw.max_headers.0,
             max_body_size: raw.max_body_size.map(|size| size.0),
-            max_streams: self.within(&at("max_streams"), raw.max_streams, 1..=MAX_STREAMS),
+            max_streams: raw.max_streams.0,
         }
     }
 

@@ -8,12 +8,6 @@ use crate::config::{SourceUrl, TracesConfig};
 pub(super) const CAN_EXPORT: bool = cfg!(feature = "opentelemetry");
 /// Path of the endpoint if the URL has none (OTLP/HTTP, "OTLP/HTTP Request").
 const DEFAULT_PATH: &str = "/v1/traces";
-/// Maximum of `sample_one_in`; a larger number is a typing error.
-const MAX_ONE_IN: u32 = 1_000_000;
-/// Maximum of `max_spans_per_second`: the control thread encodes each span.
-const MAX_SPANS_PER_SECOND: u32 = 100_000;
-/// Maximum of `max_queue`: a request takes at most 8 KiB, all of them 128 MiB.
-const MAX_QUEUE: usize = 16_384;
 /// Maximum length of `service_name`, in bytes.
 const MAX_SERVICE_NAME: usize = 255;
 
@@ -55,14 +49,10 @@ impl Checker<'_> {
             trust_anchors: raw.trust_anchors.as_deref().map(|path| file("trust_anchors", path)),
             headers: raw.headers.as_deref().map(|path| file("headers", path)),
             service_name: raw.service_name,
-            sample_one_in: self.within(&at("sample_one_in"), raw.sample_one_in, 0..=MAX_ONE_IN),
+            sample_one_in: raw.sample_one_in.0,
             parent_based: raw.parent_based,
-            max_spans_per_second: self.within(
-                &at("max_spans_per_second"),
-                raw.max_spans_per_second,
-                1..=MAX_SPANS_PER_SECOND,
-            ),
-            max_queue: self.within(&at("max_queue"), raw.max_queue, 1..=MAX_QUEUE),
+            max_spans_per_second: raw.max_spans_per_second.0,
+            max_queue: raw.max_queue.0,
             interval: self.positive(&at("interval"), raw.interval),
             timeout: self.positive(&at("timeout"), raw.timeout),
             endpoint: endpoint?,

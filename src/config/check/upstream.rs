@@ -14,10 +14,6 @@ use super::values::port_above_maximum;
 
 /// Maximum number of servers; a larger number is a typing error.
 const MAX_SERVERS: usize = 1000;
-/// Maximum weight of a server; a larger number is a typing error.
-const MAX_WEIGHT: u32 = 1000;
-/// Maximum of `max_connections`; a larger number is a typing error.
-const MAX_CONNECTIONS: usize = 1 << 24;
 
 impl Checker<'_> {
     /// Checks the upstream at `path`.
@@ -29,12 +25,6 @@ impl Checker<'_> {
     ) -> UpstreamConfig {
         let at = |key: &str| format!("{path}.{key}");
         let positive = |key: &str, duration| self.positive(&at(key), duration);
-        let one_or_more = |key: &str, count: u32| {
-            if count == 0 {
-                self.invalid(at(key), "0; give 1 or more");
-            }
-            count
-        };
         if !(1..=MAX_SERVERS).contains(&raw.servers.len()) {
             let problem = format!("{} servers; give 1 to {MAX_SERVERS}", raw.servers.len());
             self.invalid(at("servers"), problem);
@@ -59,19 +49,15 @@ impl Checker<'_> {
             idle_timeout: positive("idle_timeout", raw.idle_timeout),
             max_connection_age: (raw.max_connection_age)
                 .map(|age| positive("max_connection_age", age)),
-            max_connections: self.within(
-                &at("max_connections"),
-                raw.max_connections,
-                1..=MAX_CONNECTIONS,
-            ),
-            max_failures: one_or_more("max_failures", raw.max_failures),
+            max_connections: raw.max_connections.0,
+            max_failures: raw.max_failures.0,
             retry_after: positive("retry_after", raw.retry_after),
             health_check: raw.health_check.map(|check| HealthCheckConfig {
                 path: check.path.map(|it| self.health_path(&at("health_check.path"), protocol, it)),
                 interval: positive("health_check.interval", check.interval),
                 timeout: positive("health_check.timeout", check.timeout),
-                healthy: one_or_more("health_check.healthy", check.healthy),
-                unhealthy: one_or_more("health_check.unhealthy", check.unhealthy),
+                healthy: check.healthy.0,
+                unhealthy: check.unhealthy.0,
             }),
             tls: raw.tls.map(|tls| self.upstream_tls(&at("tls"), tls)),
         }
@@ -85,11 +71,6 @@ impl Checker<'_> {
         protocol: Protocol,
     ) -> Option<ServerConfig> {
         let raw::RawServer { url, weight } = server;
-        if !(1..=MAX_WEIGHT).contains(weight) {
-            let problem =
-                format!("the weight {weight} of {url:?} is not between 1 and {MAX_WEIGHT}");
-            self.invalid(path, problem);
-        }
         let parsed = self.server_address(path, url, protocol);
         if parsed.is_none() {
             let (forms, other) = match protocol {

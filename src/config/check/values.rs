@@ -1,9 +1,7 @@
 //! Checks of single values: paths, names, addresses and numbers.
 
 use std::collections::HashSet;
-use std::fmt::Display;
 use std::net::SocketAddr;
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -96,20 +94,6 @@ impl Checker<'_> {
             self.invalid(path, "0 would expire at once; give a longer time");
         }
         duration.0
-    }
-
-    /// Checks that a number is from `range`.
-    pub(super) fn within<N: PartialOrd + Display + Copy>(
-        &self,
-        path: &str,
-        number: N,
-        range: RangeInclusive<N>,
-    ) -> N {
-        if !range.contains(&number) {
-            let problem = format!("{number} is not between {} and {}", range.start(), range.end());
-            self.invalid(path, problem);
-        }
-        number
     }
 }
 

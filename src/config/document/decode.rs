@@ -15,7 +15,6 @@ use serde::Deserialize;
 
 use self::deserializer::{Decoder, Value};
 use self::fault::Repair;
-pub(super) use self::fault::is_similar;
 use super::Document;
 use crate::config::ConfigProblem;
 

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
+use super::super::number::Bounded;
 use super::super::units::{DurationText, SizeText};
 use super::super::{AuthorizerProtocol, ClientAuthMode, ExpiredCrl, HeaderEncoding, TlsVersion};
 use super::{RawAllow, RawAskedPolicy};
@@ -103,20 +104,28 @@ pub(in crate::config) struct RawChecks {
     pub(in crate::config) allow: Option<RawAllow>,
 }
 
+/// Number of connections of askers; a larger number is a typing error.
+pub(in crate::config) type AskerConnections = Bounded<usize, 1, { 1 << 20 }>;
+/// Number of concurrent questions on a connection; a larger number is a typing error.
+pub(in crate::config) type QuestionCount = Bounded<u32, 1, 100_000>;
+/// Size of a question. The minimum is hyper's smallest read buffer, the maximum the default limit
+/// of gRPC messages.
+pub(in crate::config) type QuestionSize = SizeText<8192, { 4 << 20 }>;
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(in crate::config) struct RawAuthorizerLimits {
-    pub(in crate::config) max_connections: usize,
-    pub(in crate::config) max_streams: u32,
-    pub(in crate::config) max_question_size: SizeText,
+    pub(in crate::config) max_connections: AskerConnections,
+    pub(in crate::config) max_streams: QuestionCount,
+    pub(in crate::config) max_question_size: QuestionSize,
     pub(in crate::config) idle_timeout: DurationText,
 }
 
 impl Default for RawAuthorizerLimits {
     fn default() -> Self {
         Self {
-            max_connections: 1000,
-            max_streams: 1000,
+            max_connections: Bounded(1000),
+            max_streams: Bounded(1000),
             max_question_size: SizeText(64 << 10),
             idle_timeout: DurationText(Duration::from_secs(600)),
         }

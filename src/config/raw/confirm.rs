@@ -5,7 +5,11 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::super::number::Bounded;
 use super::super::units::DurationText;
+
+/// Number of questions a second; a larger number is a typing error.
+pub(in crate::config) type QuestionRate = Bounded<u32, 1, 1000>;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -21,7 +25,7 @@ pub(in crate::config) struct RawConfirm {
     pub(in crate::config) timeout: DurationText,
     pub(in crate::config) cleared_ttl: DurationText,
     pub(in crate::config) stale_for: DurationText,
-    pub(in crate::config) rate: u32,
+    pub(in crate::config) rate: QuestionRate,
 }
 
 impl Default for RawConfirm {
@@ -39,7 +43,7 @@ impl Default for RawConfirm {
             timeout: DurationText(Duration::from_secs(5)),
             cleared_ttl: DurationText(DAY),
             stale_for: DurationText(7 * DAY),
-            rate: 1,
+            rate: Bounded(1),
         }
     }
 }

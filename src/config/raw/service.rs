@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::super::number::Bounded;
 use super::super::units::{DurationText, SizeText};
 use super::super::{AlpnProtocol, ClientAuthMode, ExpiredCrl, ForwardConfig, Protocol, TlsVersion};
-use super::{RawAllow, RawPolicy, RawUpstream};
+use super::{Connections, RawAllow, RawPolicy, RawUpstream};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
@@ -71,6 +72,13 @@ pub(in crate::config) struct RawClientAuth {
     pub(in crate::config) allow: Option<RawAllow>,
 }
 
+/// Size of a request head. The minimum is hyper's smallest read buffer.
+pub(in crate::config) type HeaderSize = SizeText<8192, { 1 << 20 }>;
+/// Number of fields in a request head; servers reject longer heads.
+pub(in crate::config) type HeaderCount = Bounded<usize, 1, 1000>;
+/// Number of concurrent requests on a connection; a larger number is a typing error.
+pub(in crate::config) type StreamCount = Bounded<u32, 1, 10_000>;
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(in crate::config) struct Limits {
@@ -80,12 +88,12 @@ pub(in crate::config) struct Limits {
     pub(in crate::config) idle_timeout: DurationText,
     pub(in crate::config) request_timeout: Option<DurationText>,
     pub(in crate::config) max_connection_age: Option<DurationText>,
-    pub(in crate::config) max_connections: usize,
-    pub(in crate::config) max_connections_per_ip: usize,
-    pub(in crate::config) max_header_size: SizeText,
-    pub(in crate::config) max_headers: usize,
+    pub(in crate::config) max_connections: Connections,
+    pub(in crate::config) max_connections_per_ip: Connections,
+    pub(in crate::config) max_header_size: HeaderSize,
+    pub(in crate::config) max_headers: HeaderCount,
     pub(in crate::config) max_body_size: Option<SizeText>,
-    pub(in crate::config) max_streams: u32,
+    pub(in crate::config) max_streams: StreamCount,
 }
 
 impl Default for Limits {
@@ -98,12 +106,12 @@ impl Default for Limits {
             idle_timeout: seconds(60),
             request_timeout: None,
             max_connection_age: None,
-            max_connections: 10_000,
-            max_connections_per_ip: 1000,
+            max_connections: Bounded(10_000),
+            max_connections_per_ip: Bounded(1000),
             max_header_size: SizeText(32 << 10),
-            max_headers: 100,
+            max_headers: Bounded(100),
             max_body_size: None,
-            max_streams: 100,
+            max_streams: Bounded(100),
         }
     }
 }

@@ -9,7 +9,9 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
 use super::super::Balance;
+use super::super::number::{Bounded, OneOrMore};
 use super::super::units::DurationText;
+use super::Connections;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
@@ -27,9 +29,9 @@ pub(in crate::config) struct RawUpstream {
     pub(in crate::config) idle_timeout: DurationText,
     pub(in crate::config) max_connection_age: Option<DurationText>,
     #[serde(default = "max_connections")]
-    pub(in crate::config) max_connections: usize,
+    pub(in crate::config) max_connections: Connections,
     #[serde(default = "max_failures")]
-    pub(in crate::config) max_failures: u32,
+    pub(in crate::config) max_failures: OneOrMore,
     #[serde(default = "ten_seconds")]
     pub(in crate::config) retry_after: DurationText,
     pub(in crate::config) health_check: Option<HealthCheck>,
@@ -49,11 +51,14 @@ impl<'de> Deserialize<'de> for RawServer {
     }
 }
 
+/// Weight of a server; a larger number is a typing error.
+type Weight = Bounded<u32, 1, 1000>;
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WeightedServer {
     url: String,
-    weight: u32,
+    weight: Weight,
 }
 
 struct ServerVisitor;
@@ -71,7 +76,7 @@ impl<'de> Visitor<'de> for ServerVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<RawServer, A::Error> {
         let server = WeightedServer::deserialize(MapAccessDeserializer::new(map))?;
-        Ok(RawServer { url: server.url, weight: server.weight })
+        Ok(RawServer { url: server.url, weight: server.weight.0 })
     }
 }
 
@@ -91,12 +96,12 @@ fn a_minute() -> DurationText {
     DurationText(Duration::from_secs(60))
 }
 
-fn max_connections() -> usize {
-    10_000
+fn max_connections() -> Connections {
+    Bounded(10_000)
 }
 
-fn max_failures() -> u32 {
-    5
+fn max_failures() -> OneOrMore {
+    Bounded(5)
 }
 
 #[derive(Debug, Deserialize)]
@@ -105,8 +110,8 @@ pub(in crate::config) struct HealthCheck {
     pub(in crate::config) path: Option<String>,
     pub(in crate::config) interval: DurationText,
     pub(in crate::config) timeout: DurationText,
-    pub(in crate::config) healthy: u32,
-    pub(in crate::config) unhealthy: u32,
+    pub(in crate::config) healthy: OneOrMore,
+    pub(in crate::config) unhealthy: OneOrMore,
 }
 
 impl Default for HealthCheck {
@@ -115,8 +120,8 @@ impl Default for HealthCheck {
             path: None,
             interval: DurationText(Duration::from_secs(5)),
             timeout: two_seconds(),
-            healthy: 2,
-            unhealthy: 3,
+            healthy: Bounded(2),
+            unhealthy: Bounded(3),
         }
     }
 }

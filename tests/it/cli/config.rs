@@ -1,5 +1,6 @@
 //! `keygate config show` and `keygate config schema`.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Output;
 
@@ -97,6 +98,32 @@ fn the_schema_accepts_the_examples_and_rejects_what_keygate_rejects() {
     }
 }
 
+/// The schema and the checker agree about each form of a size.
+#[test]
+fn the_schema_accepts_the_sizes_that_keygate_accepts() {
+    let valid = ["1B", "8kB", "1 MB", " 64KiB ", "1.5GiB", "0B", "1TB", "1TiB", "007B"];
+    let wrong = [
+        "1048576", "1m", "1M", "1k", "1K", "1g", "1KB", "1kib", "1mb", "1Mb", "1b", "", "B", "KiB",
+        "-1B", "+1B", "1e3B", ".5GiB", "1.GiB", "1,5GiB", "1_000B", "1B B", "1PiB", "1\tB", "0x1B",
+    ];
+    let sizes: Vec<_> = valid.iter().chain(&wrong).collect();
+    let default = "max_header_size = \"32KiB\"";
+    assert!(EXAMPLE.contains(default));
+    let with = |size: &&&str| {
+        let key = format!("max_body_size = {}", json!(size));
+        EXAMPLE.replacen(default, &format!("{default}\n  {key}"), 1)
+    };
+    let texts: Vec<String> = sizes.iter().map(with).collect();
+    for (index, (text, size)) in texts.iter().zip(&sizes).enumerate() {
+        let parsed = Config::parse(Path::new("keygate.toml"), text);
+        assert_eq!(parsed.is_ok(), index < valid.len(), "{size:?}: {parsed:?}");
+    }
+    let Some(found) = errors(&texts) else { return };
+    for (index, (errors, size)) in found.iter().zip(&sizes).enumerate() {
+        assert_eq!(errors.is_empty(), index < valid.len(), "{size:?}: {errors:?}");
+    }
+}
+
 /// The tables that the schema requires are those without which keygate accepts no configuration.
 #[test]
 fn a_required_table_of_the_schema_is_required() {
@@ -157,7 +184,26 @@ fn the_effective_values_are_those_of_the_configuration_with_their_lines() {
     }
     let rows = printed(&keygate(&["config", "show", "--json", file.to_str().unwrap()]));
     let rows: Vec<Value> = rows.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
-    assert!(rows.iter().any(|row| row["header"] == "[[services]]"), "{rows:?}");
+    let value = |header: &str, key: &str| {
+        let row = rows.iter().find(|row| row["header"] == header).unwrap();
+        let values = row["values"].as_array().unwrap().iter();
+        values.into_iter().find(|it| it["key"] == key).unwrap_or_else(|| panic!("{row}"))
+    };
+    // Text, a number, a list, true or false and a date, of the file and of the defaults.
+    let service = "[[services]]";
+    let listen = value(service, "listen");
+    assert!(listen["value"].as_str().unwrap().parse::<SocketAddr>().is_ok(), "{listen}");
+    assert!(listen["line"].is_u64(), "{listen}");
+    assert_eq!(value("", "workers")["value"], 0);
+    assert!(value(service, "server_names")["value"].is_array());
+    assert_eq!(value("[services.tls]", "resumption")["value"], true);
+    let until = value("[[exceptions]]", "until");
+    assert!(until["value"].as_str().unwrap().starts_with("20"), "{until}");
+    for value in rows.iter().flat_map(|row| row["values"].as_array().unwrap()) {
+        let is_quoted =
+            value["value"].as_str().is_some_and(|text| text.starts_with(['"', '[', '{']));
+        assert!(!value["value"].is_null() && !is_quoted, "{value}");
+    }
 
     std::fs::write(&file, MINIMAL.replace("[policy]", "[polciy]") + "\nwrokers = 1").unwrap();
     let wrong = keygate(&["config", "show", "-c", file.to_str().unwrap()]);

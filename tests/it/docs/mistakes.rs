@@ -203,7 +203,7 @@ fn a_value_out_of_range_is_reported_with_its_line() {
     for (place, wrong, remedy) in [
         ("workers", "1025", "1025 is not between 0 and 1024"),
         ("admin.listen", "\"localhost:9464\"", "is not an address and a port"),
-        ("log.level", "\"warning\"", "\"warning\" is not a level"),
+        ("log.level", "\"warning\"", "\"warning\" is not a level; did you mean \"warn\"?"),
         ("log.repeat_after", "\"5 parsecs\"", "\"5 parsecs\" is not a duration"),
         ("filters.name", "\"a b\"", "\"a b\": a name has 1 to 64 letters"),
         ("filters.max_size", "\"64 kibble\"", "\"64 kibble\" is not a size"),

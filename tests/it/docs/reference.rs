@@ -306,6 +306,9 @@ fn values_are_written_as_the_page_shows() {
         assert_eq!(size(text), bytes);
     }
     assert_eq!((size("1KiB"), size("1kB")), (1024, 1000));
+    for unit in ["B", "kB", "KiB", "MB", "MiB", "GB", "GiB", "TB", "TiB"] {
+        assert!(PAGE.contains(&format!("`{unit}`")) && size(&format!("1 {unit}")) > 0, "{unit}");
+    }
     for network in ["10.0.0.0/8", "2001:db8::/32"] {
         assert!(PAGE.contains(&format!("`\"{network}\"`")), "{network}");
         let value = value(&format!("[{network:?}]"));

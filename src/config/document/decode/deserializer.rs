@@ -13,6 +13,7 @@ use super::Repairs;
 use super::access::{Elements, Entries, Word};
 use super::fault::{Fault, FaultPosition, Repair, one_of};
 use crate::config::document::Document;
+use crate::config::suggestion::suggestion;
 
 /// Maximum number of characters of a value in a message.
 const MAX_SHOWN: usize = 60;
@@ -64,6 +65,17 @@ impl<'a, 'r> Decoder<'a, 'r> {
         }
     }
 
+    /// The error that the value is none of `words`, with the one that it is similar to.
+    fn unlike_word(&self, words: &[&str]) -> Fault {
+        let shown = self.shown();
+        let hint = if words.contains(&shown.as_ref()) {
+            format!("; write {shown:?}")
+        } else {
+            suggestion(&shown, words)
+        };
+        self.unlike(format_args!("{}{hint}", one_of(words)))
+    }
+
     /// The name in the header of a table at the place of the value.
     fn header(&self) -> String {
         let keys = self.value.path.split('.').map(|key| key.split('[').next().unwrap_or_default());
@@ -80,13 +92,15 @@ impl<'a, 'r> Decoder<'a, 'r> {
         }
     }
 
-    /// The value as a whole number from `min` to `max`.
-    fn number(&self, min: i128, max: i128) -> Result<i128, Fault> {
-        let expected = || match (min, max) {
-            (0, max) if max >= i128::from(u64::MAX) => {
+    /// The value as a whole number from `min` to `max`, the bounds of its type.
+    fn number(&self, min: i128, max: i128, visitor: &dyn Expected) -> Result<i128, Fault> {
+        let expected = || match (visitor.to_string(), min, max) {
+            // A visitor with bounds of its own. The others name a type.
+            (bounded, ..) if bounded.starts_with("a whole number ") => bounded,
+            (_, 0, max) if max >= i128::from(u64::MAX) => {
                 "a whole number without quotes, 0 or more".to_owned()
             }
-            (min, max) => format!("a whole number without quotes, from {min} to {max}"),
+            (_, min, max) => format!("a whole number without quotes, from {min} to {max}"),
         };
         match self.value.node {
             None => Ok(1),
@@ -200,7 +214,7 @@ impl<'a, 'r> Decoder<'a, 'r> {
 macro_rules! number {
     ($method:ident, $visit:ident, $type:ty) => {
         fn $method<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Fault> {
-            let number = self.number(<$type>::MIN.into(), <$type>::MAX.into())?;
+            let number = self.number(<$type>::MIN.into(), <$type>::MAX.into(), &visitor)?;
             let number = <$type>::try_from(number).map_err(|_| self.unlike("a whole number"))?;
             visitor.$visit(number)
         }
@@ -298,10 +312,7 @@ impl<'a> Deserializer<'a> for Decoder<'a, '_> {
         match self.value.node {
             None => visitor.visit_enum(Word(words.first().copied().unwrap_or_default())),
             Some(DeValue::String(word)) => visitor.visit_enum(Word(word)),
-            Some(_) if words.contains(&self.shown().as_ref()) => {
-                Err(self.unlike(format_args!("{}; write {:?}", one_of(words), self.shown())))
-            }
-            Some(_) => Err(self.unlike(one_of(words))),
+            Some(_) => Err(self.unlike_word(words)),
         }
     }
 

@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 
 use super::header;
-use crate::config::document::decode::is_similar;
 use crate::config::reference;
+use crate::config::suggestion::is_similar;
 
 /// Maximum number of characters of a line in a message.
 const MAX_SHOWN: usize = 60;
