@@ -167,8 +167,8 @@ pub(crate) struct ResponseBody {
     content: BodySource,
     /// `None` for a request that has become a tunnel.
     request: Option<RequestInFlight>,
-    /// The wait for the upload. It ends [`LINGER_TIME`] after its start, or after the server has last
-    /// read a piece of the upload.
+    /// The wait for the upload. It ends [`LINGER_TIME`] after its start, or after the server has
+    /// last read a piece of the upload.
     upload_wait: Option<Pin<Box<Sleep>>>,
 }
 

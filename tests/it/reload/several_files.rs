@@ -84,8 +84,8 @@ fn fails(break_files: impl Fn(&Pki), expected: &[&str]) {
     }
 }
 
-/// `keygate.toml:` with the line of the configuration that names the file of an error. Each array of
-/// tables is written in one line. The files in the state directory have the line of `state.dir`.
+/// `keygate.toml:` with the line of the configuration that names the file of an error. Each array
+/// of tables is written in one line. The files in the state directory have the line of `state.dir`.
 fn place_of(error: &str) -> String {
     let table = match error.split(' ').next().unwrap() {
         "filter" => "filters",
