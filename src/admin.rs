@@ -15,6 +15,7 @@ mod losses;
 mod page;
 mod plain;
 mod recent_hits;
+mod rejections;
 mod reload;
 mod response;
 mod routes;

@@ -1,4 +1,5 @@
-//! Stacked bar chart of the verdicts other than clean, one column per hour.
+//! Stacked bar chart of the verdicts other than clean, and of the clients that no rule names, one
+//! column per hour.
 
 use super::history::HourCounts;
 use crate::unix_time::rfc3339;
@@ -96,7 +97,7 @@ impl Chart {
     }
 }
 
-/// The verdicts of an hour other than clean.
+/// The verdicts of an hour other than clean, and the clients that no rule names.
 fn hits(hour: &HourCounts) -> impl Iterator<Item = (&str, f64)> {
     let verdicts = hour.verdicts.iter().filter(|(verdict, _)| *verdict != "clean");
     verdicts.map(|(verdict, count)| (verdict.as_str(), *count))

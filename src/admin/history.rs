@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::Serialize;
 
-use crate::metrics::Scrape;
+use super::rejections;
+use crate::metrics::{Label, NameResult, Scrape};
 
 /// Maximum number of hours, one week. A further hour replaces the oldest.
 const HOURS: usize = 7 * 24;
@@ -26,6 +27,7 @@ pub(super) struct History {
 pub(super) struct HourCounts {
     /// Start of the hour, in seconds since the Unix epoch.
     pub(super) start: u64,
+    /// Verdicts on keys, and `not_allowed` for clients that no rule names.
     pub(super) verdicts: BTreeMap<String, f64>,
     pub(super) actions: BTreeMap<String, f64>,
 }
@@ -33,8 +35,14 @@ pub(super) struct HourCounts {
 impl History {
     /// Adds the growth of the counters to the hour of `now`, in seconds since the Unix epoch.
     pub(super) fn update(&mut self, scrape: &Scrape, now: u64) {
-        let verdicts = scrape.sums("keygate_key_checks_total", "verdict");
-        let actions = scrape.sums("keygate_key_actions_total", "action");
+        let mut verdicts = scrape.sums("keygate_key_checks_total", "verdict");
+        let not_allowed = NameResult::NotAllowed.as_str();
+        let names = scrape.sums("keygate_name_checks_total", "result");
+        verdicts.extend(names.into_iter().filter(|(result, _)| result == not_allowed));
+        let mut actions: BTreeMap<String, f64> = BTreeMap::new();
+        for (action, count) in rejections::actions(scrape).into_values().flatten() {
+            *actions.entry(action).or_default() += count;
+        }
         self.add(verdicts, actions, now);
     }
 

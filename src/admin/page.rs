@@ -23,7 +23,7 @@ use super::traffic::ServiceTraffic;
 use super::view::View;
 use super::{AdminState, COMMIT};
 use crate::guard::VerdictKind;
-use crate::metrics::{KeyAction, Label};
+use crate::metrics::{KeyAction, Label, NameResult};
 use crate::recent_hits::AllHits;
 use crate::shell;
 use crate::unix_time::{duration, rfc3339};
@@ -134,8 +134,12 @@ fn with_page<T>(
         lists: report.lists.iter().map(|report| ListRow::new(report, now)).collect(),
         weak_keys: report.weak_keys_text(),
         confirm: confirm.as_ref().map(ConfirmCard::new),
-        verdicts: counts::<VerdictKind>(hours, |hour| &hour.verdicts),
-        actions: counts::<KeyAction>(hours, |hour| &hour.actions),
+        verdicts: counts(
+            hours,
+            |hour| &hour.verdicts,
+            names::<VerdictKind>().chain([NameResult::NotAllowed.as_str()]),
+        ),
+        actions: counts(hours, |hour| &hour.actions, names::<KeyAction>()),
         chart: Chart::new(hours, now),
         clients: Clients::new(&hits, &search_of(query), now),
         report_command: shell::keygate(&["report"], config),
@@ -153,17 +157,25 @@ fn with_page<T>(
     render(&page)
 }
 
-fn counts<L: Label>(
+fn names<L: Label>() -> impl Iterator<Item = &'static str> {
+    L::ALL.iter().map(|label| label.as_str())
+}
+
+/// The counts of the last hours, a row for each of `names`.
+fn counts(
     hours: &[HourCounts],
     counts_of: impl Fn(&HourCounts) -> &std::collections::BTreeMap<String, f64>,
+    names: impl Iterator<Item = &'static str>,
 ) -> Vec<CountRow> {
     let last = |count: usize, name: &str| {
         let hours = hours.iter().rev().take(count);
         hours.filter_map(|hour| counts_of(hour).get(name)).fold(0.0, |sum, count| sum + count)
     };
-    let row = |label: &L| {
-        let name = label.as_str();
-        CountRow { name, hour: last(1, name), day: last(24, name), week: last(hours.len(), name) }
+    let row = |name| CountRow {
+        name,
+        hour: last(1, name),
+        day: last(24, name),
+        week: last(hours.len(), name),
     };
-    L::ALL.iter().map(row).collect()
+    names.map(row).collect()
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::losses::{Losses, growth};
+use super::rejections;
 use crate::metrics::{Buckets, ByService, ConnectionResult, Label, Scrape, UpstreamFailure};
 use crate::snapshot::ServiceReport;
 
@@ -69,6 +70,7 @@ struct Totals {
     durations: Buckets,
     /// Handshakes by result.
     handshakes: BTreeMap<String, f64>,
+    client_rejections: f64,
 }
 
 /// The traffic of one service.
@@ -90,6 +92,9 @@ pub(super) struct ServiceTraffic {
     pub(super) last_minute: Exchanges,
     /// Failed handshakes in the last five minutes, by result.
     pub(super) failed_handshakes: BTreeMap<String, f64>,
+    /// Rejections of clients in the last five minutes, for their keys or by rules by name: in the
+    /// handshake, with a response, or on an open connection.
+    pub(super) client_rejections: f64,
 }
 
 /// The exchanges of a service with its upstream: requests, or connections of a TCP service.
@@ -169,6 +174,7 @@ impl Totals {
         let mut handshakes = scrape.sums_by_service("keygate_handshakes_total", "result");
         let mut connections = scrape.sums_by_service("keygate_connections_total", "result");
         let mut failures = scrape.sums_by_service("keygate_upstream_failures_total", "reason");
+        let mut actions = rejections::actions(scrape);
         let requests = scrape.sums_by_service("keygate_requests_total", "code").into_iter();
         let totals = requests.map(|(service, codes)| {
             let requests: f64 = codes.values().sum();
@@ -186,6 +192,9 @@ impl Totals {
                 errors: codes.get("5xx").copied().unwrap_or_default(),
                 durations: durations.remove(&service).unwrap_or_default(),
                 handshakes: handshakes.remove(&service).unwrap_or_default(),
+                client_rejections: actions
+                    .remove(&service)
+                    .map_or(0.0, |actions| rejections::rejected(&actions)),
             };
             (service, totals)
         });
@@ -216,6 +225,7 @@ impl Totals {
             p50: quantile(&durations, 0.5),
             p99: quantile(&durations, 0.99),
             failed_handshakes,
+            client_rejections: self.client_rejections - before.client_rejections,
             ..ServiceTraffic::default()
         }
     }
@@ -252,8 +262,16 @@ mod tests {
         let handshakes = [("ok", 7.0), ("expired", requests), ("timeout", 1.0)];
         let handshakes = handshakes.map(|(result, count)| (result.to_owned(), count)).into();
         let failed_exchanges = [("connect".to_owned(), requests / 4.0)].into();
-        let (errors, exchanges) = (requests / 10.0, requests);
-        Totals { requests, errors, exchanges, failed_exchanges, durations, handshakes }
+        let (errors, exchanges, client_rejections) = (requests / 10.0, requests, 0.0);
+        Totals {
+            requests,
+            errors,
+            exchanges,
+            failed_exchanges,
+            durations,
+            handshakes,
+            client_rejections,
+        }
     }
 
     #[test]

@@ -249,7 +249,8 @@ impl AskConnection {
         };
         let keys = judged.iter().filter_map(|certificate| spki::of_certificate(certificate).ok());
         let checks = snapshot.guard.weak_checks();
-        recent.record(authorizer.id, checks, keys, || CertificateSummary::of(leaf).subject);
+        recent
+            .record(authorizer.id, checks, keys, || CertificateSummary::of(leaf).name().to_owned());
     }
 
     /// Counts and logs a question that is denied without a judgement.

@@ -13,6 +13,7 @@ use super::printable::printable;
 use super::{CliError, CliOutput, ConfigFile, Exit};
 use crate::config::ListenAddress;
 use crate::recent_hits::CLIENTS_IN_THE_LOG;
+use crate::tls::CertificateSummary;
 use crate::unix_time::{self, utc};
 
 #[derive(Debug, clap::Args)]
@@ -55,10 +56,9 @@ struct ReportedHit {
     result: Option<String>,
     /// `null` if the host that asked an authorizer did not send it.
     address: Option<String>,
-    #[serde(default)]
-    subject: String,
-    #[serde(default)]
-    fingerprint: String,
+    /// Empty without a certificate.
+    #[serde(flatten)]
+    client: CertificateSummary,
     /// Subject of the certificate whose key was found, if it is not the client's own.
     found_subject: Option<String>,
     found_fingerprint: Option<String>,
@@ -135,7 +135,7 @@ fn by_client(hits: Vec<&ReportedHit>) -> Vec<Vec<&ReportedHit>> {
 impl ReportedHit {
     /// The fingerprint of the client's key, or its address without a certificate.
     fn id(&self) -> &str {
-        match (self.fingerprint.as_str(), &self.address) {
+        match (self.client.fingerprint.as_str(), &self.address) {
             ("", Some(address)) => address,
             (fingerprint, _) => fingerprint,
         }
@@ -143,10 +143,11 @@ impl ReportedHit {
 
     /// The line about the client.
     fn identity(&self) -> String {
-        if self.fingerprint.is_empty() {
+        let fingerprint = &self.client.fingerprint;
+        if fingerprint.is_empty() {
             "  -  no certificate".to_owned()
         } else {
-            format!("  {}  {}", self.fingerprint, printable(&self.subject))
+            format!("  {fingerprint}  {}", printable(self.client.name()))
         }
     }
 }

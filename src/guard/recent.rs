@@ -29,7 +29,7 @@ pub struct RecentShard(Arc<Mutex<Generations>>);
 pub struct RecentClient {
     /// Fingerprint of the client's own key.
     pub fingerprint: Fingerprint,
-    /// Subject of the client's certificate, at most 100 characters.
+    /// Subject of the client's certificate, or another name of it; at most 100 characters.
     pub subject: Box<str>,
     /// The keys that were judged, the client's own first. Clients share the keys of their CAs.
     keys: SmallVec<[Arc<RecordedKey>; 1]>,

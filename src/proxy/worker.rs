@@ -144,7 +144,7 @@ impl Worker {
         };
         let keys = judged.iter().filter_map(|certificate| spki::of_certificate(certificate).ok());
         let checks = self.current.borrow_mut().load().guard.weak_checks();
-        recent.record(service.id, checks, keys, || CertificateSummary::of(leaf).subject);
+        recent.record(service.id, checks, keys, || CertificateSummary::of(leaf).name().to_owned());
     }
 
     /// Asks about the keys on a verified `path`, leaf first, by the policy of `service`. A later

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use rustls::pki_types::CertificateDer;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use x509_cert::der::Decode;
 use x509_cert::der::oid::ObjectIdentifier;
 use x509_cert::ext::pkix::SubjectAltName;
@@ -52,7 +52,8 @@ impl CertificateRole {
 }
 
 /// The parts of a certificate that logs, reports and headers show.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct CertificateSummary {
     /// Distinguished name of the subject (RFC 4514).
     pub subject: String,
@@ -100,6 +101,20 @@ impl CertificateSummary {
             serial: data_encoding::HEXLOWER.encode(certificate.serial_number().as_bytes()),
             fingerprint,
         }
+    }
+
+    /// The subject; if it is empty, the first URI, DNS name, email address or IP address, else the
+    /// fingerprint. A SPIFFE X.509-SVID may have an empty subject (X509-SVID, section 4.1).
+    #[must_use]
+    pub fn name(&self) -> &str {
+        let alternatives = self.alternative_names().map(String::as_str);
+        let mut names = std::iter::once(self.subject.as_str()).chain(alternatives);
+        names.find(|name| !name.is_empty()).unwrap_or(&self.fingerprint)
+    }
+
+    /// The subject alternative names: URIs, DNS names, email addresses, IP addresses.
+    pub fn alternative_names(&self) -> impl Iterator<Item = &String> {
+        [&self.uris, &self.dns_names, &self.emails, &self.ip_addresses].into_iter().flatten()
     }
 }
 
@@ -170,6 +185,41 @@ mod tests {
         assert!(summary.subject.contains("client"), "{summary:?}");
         assert_eq!(summary.serial, "2a");
         assert_eq!(summary.fingerprint.len(), 64);
+    }
+
+    #[test]
+    fn the_name_is_the_first_one_that_is_not_empty() {
+        let text = str::to_owned;
+        let mut summary = CertificateSummary {
+            subject: text("CN=client"),
+            uris: vec![String::new(), text("spiffe://example.org/client")],
+            dns_names: vec![text("client.example.org")],
+            emails: vec![text("client@example.org")],
+            ip_addresses: vec![text("192.0.2.1")],
+            fingerprint: text("ab"),
+            ..CertificateSummary::default()
+        };
+        let mut names = vec![summary.name().to_owned()];
+        summary.subject.clear();
+        names.push(summary.name().to_owned());
+        for clear in [
+            |summary: &mut CertificateSummary| summary.uris.clear(),
+            |summary: &mut CertificateSummary| summary.dns_names.clear(),
+            |summary: &mut CertificateSummary| summary.emails.clear(),
+            |summary: &mut CertificateSummary| summary.ip_addresses.clear(),
+        ] {
+            clear(&mut summary);
+            names.push(summary.name().to_owned());
+        }
+        let expected = [
+            "CN=client",
+            "spiffe://example.org/client",
+            "client.example.org",
+            "client@example.org",
+            "192.0.2.1",
+            "ab",
+        ];
+        assert_eq!(names, expected);
     }
 
     #[test]

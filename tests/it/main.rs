@@ -129,6 +129,7 @@ mod monitoring {
     mod attention;
     mod log;
     mod prometheus;
+    mod rejections;
     mod status_answers;
     mod status_browser;
     mod status_page;

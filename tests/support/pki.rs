@@ -8,8 +8,8 @@ use data_encoding::BASE64;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationList,
     CertificateRevocationListParams, CrlDistributionPoint, CrlIssuingDistributionPoint, CrlScope,
-    CustomExtension, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair,
-    KeyUsagePurpose, PublicKeyData, RevokedCertParams, RsaKeySize, SigningKey,
+    CustomExtension, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod,
+    KeyPair, KeyUsagePurpose, PublicKeyData, RevokedCertParams, RsaKeySize, SanType, SigningKey,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
@@ -308,6 +308,15 @@ impl Pki {
         self.issue(name, kind, parameters, ExtendedKeyUsagePurpose::ClientAuth)
     }
 
+    /// A workload: its certificate has an empty subject, and these names.
+    pub fn workload(&self, name: &str, names: &[SanType]) -> Party {
+        let mut parameters = CertificateParams::default();
+        parameters.distinguished_name = DistinguishedName::new();
+        parameters.subject_alt_names = names.to_vec();
+        parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign(&self.issuer, name, Kind::P256, parameters)
+    }
+
     /// A client whose certificate has about 20 KiB.
     pub fn large_client(&self, name: &str) -> Party {
         let mut parameters = CertificateParams::default();
@@ -480,9 +489,19 @@ impl Pki {
         mut parameters: CertificateParams,
         purpose: ExtendedKeyUsagePurpose,
     ) -> Party {
-        let key = kind.generate();
         parameters.distinguished_name.push(DnType::CommonName, name);
         parameters.extended_key_usages = vec![purpose];
+        self.sign(issuer, name, kind, parameters)
+    }
+
+    fn sign(
+        &self,
+        issuer: &Issuer<'static, KeyPair>,
+        name: &str,
+        kind: Kind,
+        mut parameters: CertificateParams,
+    ) -> Party {
+        let key = kind.generate();
         parameters.use_authority_key_identifier_extension = true;
         let certificate = parameters.signed_by(&key, issuer).unwrap();
         let party = Party {

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::recent_hits::RecentHit;
+use crate::tls::CertificateSummary;
 use crate::unix_time::ago;
 
 /// Maximum number of clients on the page, most recent first.
@@ -27,7 +28,8 @@ pub(super) struct Clients<'a> {
 pub(super) struct ClientRow<'a> {
     /// `client-` and the fingerprint, or the address.
     pub(super) id: String,
-    pub(super) subject: &'a str,
+    /// The subject, or the first other name of a certificate without one.
+    pub(super) name: &'a str,
     pub(super) issuer: &'a str,
     pub(super) serial: &'a str,
     pub(super) fingerprint: &'a str,
@@ -92,9 +94,11 @@ fn has(hit: &RecentHit, wanted: &str) -> bool {
     let (client, source) = (hit.client.as_ref(), &hit.source);
     let of_client = client.map(|it| [&it.subject, &it.issuer, &it.serial, &it.fingerprint]);
     let of_source = [&source.filter, &source.list, &source.finding, &source.found_subject];
+    let alternative_names = client.into_iter().flat_map(CertificateSummary::alternative_names);
     let address = hit.address.map(|address| address.to_string());
     let texts = of_client.into_iter().flatten().chain(of_source.into_iter().flatten());
-    let texts = texts.chain([&hit.service]).chain(&address).map(String::as_str);
+    let texts =
+        texts.chain(alternative_names).chain([&hit.service]).chain(&address).map(String::as_str);
     let mut texts = texts.chain([hit.verdict, hit.action]).chain(hit.result).chain(source.check);
     texts.any(|text| text.to_lowercase().contains(wanted))
 }
@@ -111,7 +115,7 @@ fn row<'a>(hits: &[&'a RecentHit], now: u64) -> Option<ClientRow<'a>> {
     }
     Some(ClientRow {
         id: id(newest),
-        subject: client.map_or("no certificate", |client| &client.subject),
+        name: client.map_or("no certificate", CertificateSummary::name),
         issuer: client.map_or("", |client| &client.issuer),
         serial: client.map_or("", |client| &client.serial),
         fingerprint: newest.fingerprint(),

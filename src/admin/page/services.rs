@@ -23,6 +23,7 @@ pub(super) struct ServiceRow<'a> {
     pub(super) p99: String,
     /// Failed handshakes by result.
     pub(super) failed_handshakes: String,
+    pub(super) client_rejections: f64,
     /// Actions by verdict.
     pub(super) policy: String,
     pub(super) rejection: Option<String>,
@@ -52,6 +53,7 @@ impl<'a> ServiceRow<'a> {
             p50: duration(traffic.p50),
             p99: duration(traffic.p99),
             failed_handshakes: counts(&traffic.failed_handshakes),
+            client_rejections: traffic.client_rejections,
             policy: actions.join(", "),
             rejection: (report.last_reload.error.is_some())
                 .then(|| reason(&report.last_reload, now)),
@@ -121,6 +123,7 @@ pub(super) struct AuthorizerRow<'a> {
     pub(super) last_question: String,
     pub(super) askers: f64,
     pub(super) allowed: f64,
+    /// Questions about clients that the policy rejects, or that no rule names.
     pub(super) denied: f64,
     /// Questions that were denied without a judgement.
     pub(super) unusable: f64,
@@ -158,7 +161,8 @@ impl<'a> AuthorizerRow<'a> {
         };
         let count = |result: QuestionResult| count_of(&counters.questions, result.as_str());
         let unchecked = count_of(&counters.verdicts, VerdictKind::Unchecked.as_str());
-        let (allowed, denied) = (count(QuestionResult::Allowed), count(QuestionResult::Denied));
+        let allowed = count(QuestionResult::Allowed);
+        let denied = count(QuestionResult::Denied) + count(QuestionResult::ClientNotAllowed);
         let malformed = count(QuestionResult::Malformed);
         let unusable =
             malformed + count(QuestionResult::NotVerified) + count(QuestionResult::Oversize);

@@ -24,9 +24,9 @@ pub struct OwnKey {
 impl fmt::Display for OwnKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { owner, key: _, role, certificate, verdict } = self;
-        let CertificateSummary { subject, fingerprint, .. } = certificate;
+        let (name, fingerprint) = (certificate.name(), &certificate.fingerprint);
         let role = role.as_str().replace('_', " ");
-        write!(formatter, "{owner}: the key of its {role} ({subject}, {fingerprint}) ")?;
+        write!(formatter, "{owner}: the key of its {role} ({name}, {fingerprint}) ")?;
         match (verdict.hit(), verdict.listing()) {
             (Some(hit), _) => {
                 write!(formatter, "is in filter {:?}, revision {}", hit.filter, hit.revision)

@@ -137,7 +137,7 @@ pub struct AffectedClient {
     pub service: String,
     /// Fingerprint of the client's own key, in hex.
     pub fingerprint: String,
-    /// Subject of the client's certificate.
+    /// Subject of the client's certificate, or the first other name of one without a subject.
     pub subject: String,
 }
 

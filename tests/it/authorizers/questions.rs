@@ -116,6 +116,8 @@ fn a_client_that_no_rule_names_is_denied_counted_logged_and_reported() {
     }
     let actions = "keygate_key_actions_total{action=\"reject\",service=\"edge\"}";
     assert_eq!(scene.keygate.metric(actions), 1.0, "of the probable key alone");
+    let (_, shown) = scene.keygate.admin("/status.txt");
+    assert!(shown.contains(", allowed 1, denied 2, unusable 0, "), "{shown}");
     let report: Value = serde_json::from_str(&scene.keygate.admin("/report").1).unwrap();
     let clients = report["clients"].as_array().unwrap();
     assert!(clients.iter().any(|it| it["result"] == "not_allowed" && it["stage"] == "asked"));

@@ -46,7 +46,7 @@ fn the_status_has_what_the_page_shows_and_begins_with_what_needs_attention() {
         ", snapshot 1, ",
         "\nfilter lost: in use\n",
         "\nservice test: 127.0.0.1:0 for any other\n  connections 0 of 10000, requests a minute ",
-        "\n  failed handshakes compromised: 1\n",
+        "\n  rejections 1, failed handshakes compromised: 1\n",
         "\n  server http://127.0.0.1:",
         ": healthy, last check none, connections ",
         "\nweak keys: invalid, small-factors, roca, fermat, wiener\n",

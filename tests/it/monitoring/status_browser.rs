@@ -121,6 +121,7 @@ fn the_page_answers_its_four_questions_at_both_widths_and_in_both_colour_schemes
         assert!(service[label].ends_with('s'), "a time: {label} in {service:?}");
     }
     assert_eq!(service["failed handshakes"], "compromised: 60");
+    assert_eq!(service["rejections"], "60");
     let (up, down) = (cells(&browser, "server-0"), cells(&browser, "server-1"));
     assert_eq!((&*up["state"], &*up["ejections"]), ("healthy", "0"));
     assert!(up["connections"].parse::<u64>().unwrap() >= 1, "a pooled one: {up:?}");
