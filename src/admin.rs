@@ -17,6 +17,7 @@ mod plain;
 mod recent_hits;
 mod rejections;
 mod reload;
+mod remedy;
 mod response;
 mod routes;
 mod servers;

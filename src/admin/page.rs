@@ -19,6 +19,7 @@ use self::services::{AuthorizerCounters, AuthorizerRow, ServerRow, ServiceRow};
 use super::attention::{Attention, AttentionLevel, attention};
 use super::chart::Chart;
 use super::history::HourCounts;
+use super::remedy;
 use super::traffic::ServiceTraffic;
 use super::view::View;
 use super::{AdminState, COMMIT};
@@ -50,6 +51,8 @@ struct StatusPage<'a> {
     attention_kind: &'static str,
     /// Result of the last reload of the configuration.
     configuration: Option<ConfigurationRow>,
+    /// The command that checks the configuration and its files; `None` without a file.
+    validate_command: Option<String>,
     filters: Vec<FilterRow<'a>>,
     lists: Vec<ListRow<'a>>,
     /// The checks of weak keys, or that none is made.
@@ -128,8 +131,8 @@ fn with_page<T>(
             Some(AttentionLevel::Red) => "bad",
         },
         attention,
-        configuration: (report.configuration.as_ref())
-            .map(|it| ConfigurationRow::new(it, config, now)),
+        configuration: report.configuration.as_ref().map(|it| ConfigurationRow::new(it, now)),
+        validate_command: config.map(remedy::validate),
         filters: report.filters.iter().map(|it| FilterRow::new(it, config, now)).collect(),
         lists: report.lists.iter().map(|report| ListRow::new(report, now)).collect(),
         weak_keys: report.weak_keys_text(),

@@ -17,6 +17,8 @@ use crate::process::service_manager;
 use crate::server::{BoundAddress, Prerequisites, Server, ServerError};
 
 pub(super) fn run(file: &Path) -> Result<Exit, CliError> {
+    // Commands in the report must have the same meaning in every directory.
+    let file = &std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     let config = Config::read(file)?;
     // Must run before other threads start: taking the sockets changes the environment, and the
     // sandbox applies to this thread and to threads started later.

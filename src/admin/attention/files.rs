@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::{Attention, amber, red};
+use crate::admin::remedy;
 use crate::admin::view::View;
 use crate::metrics::Scrape;
-use crate::shell;
 use crate::snapshot::{FilterReport, Rejection, Report, WarningReport};
 
 pub(super) fn conditions(view: &View) -> Vec<Attention> {
@@ -32,17 +32,16 @@ pub(super) fn conditions(view: &View) -> Vec<Attention> {
 
 fn rejected(rejection: &Rejection<'_>, report: &Report) -> Attention {
     let Rejection { kind, name, path, reason, error, waiting, at: _ } = rejection;
+    let command = remedy::of_rejection(rejection, report.configuration_path.as_deref());
     let subject = name.map_or_else(|| (*kind).to_owned(), |name| format!("{kind} {name}"));
     let row = name.map_or_else(|| (*kind).to_owned(), |name| format!("{kind}-{name}"));
     let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
     let error = path.map_or_else(|| (*error).to_owned(), |path| format!("{path}: {error}"));
     if *waiting {
-        let config = report.configuration_path.as_deref();
-        let command = name.map(|name| shell::keygate(&["filter", "accept", name], config));
         let problem = format!("an update waits{reason}: {error}");
         return Attention { command, ..amber(subject, problem, row) };
     }
-    red(subject, format!("rejected{reason}: {error}"), row)
+    Attention { command, ..red(subject, format!("rejected{reason}: {error}"), row) }
 }
 
 /// A warning of `keygate validate` about what is in use.

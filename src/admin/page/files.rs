@@ -1,7 +1,7 @@
 //! The rows of filters, lists and the configuration.
 
 use super::Badge;
-use crate::shell;
+use crate::admin::remedy;
 use crate::snapshot::{AffectedClient, FilterReport, ListReport, ReloadReport};
 use crate::unix_time::ago;
 
@@ -57,7 +57,7 @@ impl<'a> FilterRow<'a> {
         Self {
             name: &report.name,
             path: &summary.path,
-            info_command: shell::keygate(&["filter", "info", &summary.path], None),
+            info_command: remedy::filter_info(&summary.path),
             sha256: &summary.sha256,
             state,
             revision: summary.revision,
@@ -73,7 +73,7 @@ impl<'a> FilterRow<'a> {
                 WaitingUpdate {
                     new_hits: waiting.new_hits,
                     sha256: &waiting.sha256,
-                    command: shell::keygate(&["filter", "accept", &report.name], config),
+                    command: remedy::accept(&report.name, config),
                     affected: &waiting.clients,
                 }
             }),
@@ -111,7 +111,7 @@ impl<'a> ListRow<'a> {
         Self {
             name: &report.name,
             path: &report.path,
-            info_command: shell::keygate(&["list", "info", &report.path], None),
+            info_command: remedy::list_info(&report.path),
             format: report.format,
             state,
             entries: report.entries,
@@ -126,24 +126,21 @@ impl<'a> ListRow<'a> {
 /// The last attempt to read the configuration again.
 pub(super) struct ConfigurationRow {
     pub(super) state: Badge,
-    /// The command that checks the file.
-    pub(super) command: String,
     pub(super) rejection: Option<String>,
 }
 
 impl ConfigurationRow {
-    /// `config` is the path of the configuration.
-    pub(super) fn new(reload: &ReloadReport, config: Option<&str>, now: u64) -> Self {
+    pub(super) fn new(reload: &ReloadReport, now: u64) -> Self {
         let rejection = reload.error.is_some().then(|| reason(reload, now));
         let kind = if rejection.is_some() { "bad" } else { "good" };
-        let command = shell::keygate(&["validate"], config);
-        Self { state: Badge::new(kind, outcome(reload, now)), command, rejection }
+        Self { state: Badge::new(kind, outcome(reload, now)), rejection }
     }
 }
 
 /// Result and time of a reload.
 pub(super) fn outcome(reload: &ReloadReport, now: u64) -> String {
-    format!("{} {}", reload.result, ago(reload.at, now))
+    let result = if reload.error.is_some() { "rejected" } else { reload.result };
+    format!("{result} {}", ago(reload.at, now))
 }
 
 /// Why a reload was rejected, and when.

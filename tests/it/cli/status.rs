@@ -69,14 +69,22 @@ fn the_status_has_what_the_page_shows_and_begins_with_what_needs_attention() {
     assert_eq!(lines[0], "needs attention: 3", "{shown}");
     assert!(lines[1].starts_with("  red: configuration: rejected: "), "{shown}");
     assert!(lines[1].contains("did you mean \"workers\"?"), "the whole reason: {shown}");
-    let file = proxy.pki.path("lost.pkbf");
+    let (file, configuration) = (proxy.pki.path("lost.pkbf"), proxy.pki.path("keygate.toml"));
+    let validate = format!("keygate validate --config {}", configuration.display());
+    assert_eq!(lines[2], format!("    run: {validate}"));
     let rejected = format!("  red: filter lost: rejected (marker): {}: ", file.display());
-    assert!(lines[2].starts_with(&rejected), "{shown}");
-    assert_eq!(lines[3], "  amber: this instance: not ready: drained by an operator");
-    let undo =
-        format!("keygate drain --undo --config {}", proxy.pki.path("keygate.toml").display());
-    assert_eq!(lines[4], format!("    run: {undo}"));
+    assert!(lines[3].starts_with(&rejected), "{shown}");
+    let info = format!("keygate filter info {}", file.display());
+    assert_eq!(lines[4], format!("    run: {info}"));
+    assert_eq!(lines[5], "  amber: this instance: not ready: drained by an operator");
+    let undo = format!("keygate drain --undo --config {}", configuration.display());
+    assert_eq!(lines[6], format!("    run: {undo}"));
     assert!(shown.contains(", not ready, up "), "{shown}");
+    assert!(shown.contains("\n  last check rejected "), "{shown}");
+    let (_, page) = proxy.admin("/");
+    for shown in [&shown, &page] {
+        assert!(!shown.contains("refused"), "the state is rejected everywhere: {shown}");
+    }
 
     let status: Value =
         serde_json::from_str(&text(&run(&proxy.pki, &admin, &["status", "--json"]))).unwrap();
@@ -84,7 +92,59 @@ fn the_status_has_what_the_page_shows_and_begins_with_what_needs_attention() {
         assert_eq!(status[key], proxy.status()[key], "{key}");
     }
     assert_eq!(conditions(&status).len(), 3);
-    assert_eq!(status["attention"][2]["command"], undo);
+    let commands = [0, 1, 2].map(|index| &status["attention"][index]["command"]);
+    assert_eq!(commands, [&validate, &info, &undo]);
+    for command in [validate, info] {
+        assert!(page.matches(&format!("<code>{command}</code>")).count() == 2, "{command}: {page}");
+    }
+}
+
+#[test]
+fn paths_in_commands_are_absolute_after_a_start_with_a_relative_path() {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    write_filter(&pki.path("lost.pkbf"), &[b"a key"]);
+    std::fs::write(pki.path("deny.txt"), "0".repeat(64)).unwrap();
+    let configuration = Configuration::new(origin.address())
+        .global("[[lists]]\nname = \"deny\"\npath = \"deny.txt\"\n");
+    let relative =
+        format!("cd \"$(dirname \"$3\")\" && exec '{BINARY}' \"$1\" \"$(basename \"$3\")\"");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &relative, "sh"]);
+    let keygate = Keygate::run_by(shell, &pki, &configuration.text());
+    let directory = pki.directory().canonicalize().unwrap();
+    let path = |name: &str| directory.join(name).display().to_string();
+    for name in ["lost.pkbf", "deny.txt", "ca.pem", "keygate.toml"] {
+        std::fs::write(pki.path(name), "of no use").unwrap();
+    }
+    let status = keygate.wait_for_status("four rejections", |status| {
+        status["attention"].as_array().unwrap().len() == 4
+    });
+    assert_eq!(status["configuration_path"], path("keygate.toml"));
+    let validate = format!("keygate validate --config {}", path("keygate.toml"));
+    let conditions = status["attention"].as_array().unwrap().iter();
+    let commands: Vec<_> = conditions.map(|it| (&it["row"], &it["command"])).collect();
+    let [configuration, filter, list, service] =
+        ["configuration", "filter-lost", "list-deny", "service-test"].map(|row| json!(row));
+    let info = ["filter info", "list info"].map(|command| format!("keygate {command} "));
+    let [of_filter, of_list] =
+        [info[0].clone() + &path("lost.pkbf"), info[1].clone() + &path("deny.txt")]
+            .map(|command| json!(command));
+    let validate = json!(validate);
+    let expected = [
+        (&configuration, &validate),
+        (&filter, &of_filter),
+        (&list, &of_list),
+        (&service, &validate),
+    ];
+    assert_eq!(commands, expected);
+    let (_, page) = keygate.admin("/");
+    let in_rows = [&validate, &of_filter, &of_list, &validate];
+    for command in in_rows {
+        let shown = format!("<br>\nCheck it: <code>{}</code>", command.as_str().unwrap());
+        let shown =
+            [shown, format!("Look at the file: <code>{}</code>", command.as_str().unwrap())];
+        assert!(shown.iter().any(|shown| page.contains(shown)), "{command}: {page}");
+    }
 }
 
 #[test]

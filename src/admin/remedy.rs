@@ -1,0 +1,34 @@
+//! The commands to run about files, for the page, `/status` and the terminal.
+
+use crate::shell;
+use crate::snapshot::Rejection;
+
+/// The command to run after a rejection. `config` is the path of the configuration.
+pub(super) fn of_rejection(rejection: &Rejection<'_>, config: Option<&str>) -> Option<String> {
+    match (rejection.kind, rejection.name, rejection.path) {
+        ("filter", Some(name), _) if rejection.waiting => Some(accept(name, config)),
+        ("filter", _, Some(path)) => Some(filter_info(path)),
+        ("list", _, Some(path)) => Some(list_info(path)),
+        _ => config.map(validate),
+    }
+}
+
+/// Accepts the waiting update of a filter.
+pub(super) fn accept(filter: &str, config: Option<&str>) -> String {
+    shell::keygate(&["filter", "accept", filter], config)
+}
+
+/// Shows what is in the file of a filter.
+pub(super) fn filter_info(path: &str) -> String {
+    shell::keygate(&["filter", "info", path], None)
+}
+
+/// Shows what is in the file of a list.
+pub(super) fn list_info(path: &str) -> String {
+    shell::keygate(&["list", "info", path], None)
+}
+
+/// Checks the configuration and every file that it names.
+pub(super) fn validate(config: &str) -> String {
+    shell::keygate(&["validate"], Some(config))
+}
