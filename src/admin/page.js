@@ -67,6 +67,7 @@ async function refresh() {
     document.title = page.title;
   } catch {
     document.title = "keygate (no response)";
+    document.querySelector("main").className = "old"; // until the next response
     const attention = document.querySelector("#attention");
     attention.className = "bad";
     attention.textContent = "No response. The rest of the page is old.";

@@ -367,8 +367,17 @@ fn a_page_without_a_response_is_no_longer_green() {
     let browser = Browser::start();
     browser.open(&url(&proxy, ""));
     browser.wait_for("Nothing needs attention.");
+    let colour = |element: &str| {
+        browser.run(&format!("return getComputedStyle(document.querySelector('{element}')).color"))
+    };
+    let green = colour("#readiness .state");
     drop(proxy);
     browser.wait_for("No response. The rest of the page is old.");
+    let faint = colour("figcaption");
+    assert_ne!(green, faint);
+    let states = "return [...new Set([...document.querySelectorAll('.state')].map(it =>
+        getComputedStyle(it).color))]";
+    assert_eq!(browser.run(states), json!([faint]), "no state is green or red");
     assert_eq!(browser.run("return document.querySelector('#attention').className"), "bad");
     assert_eq!(browser.run("return document.title"), "keygate (no response)");
 }

@@ -182,3 +182,55 @@ fn the_page_answers_its_four_questions_at_both_widths_and_in_both_colour_schemes
     let found = browser.text();
     assert!(found.contains("1 of 1 clients with “device 69”; 60 in memory"), "{found}");
 }
+
+#[test]
+fn the_longest_names_fit_at_every_width() {
+    if skip::without("chromium") || skip::without("chromedriver") {
+        return;
+    }
+    let name = |start: &str| format!("{start}{}", "W".repeat(64 - start.len()));
+    let host = ["W".repeat(63), "W".repeat(63), "W".repeat(63), "invalid".to_owned()].join(".");
+    let proxy = Proxy::new();
+    let client = proxy.pki.client(&name("client"), Kind::P256);
+    write_filter(&proxy.pki.path("lost.pkbf"), &[&client.spki]);
+    std::fs::write(proxy.pki.path("deny.txt"), "0".repeat(64)).unwrap();
+    let proxy = proxy
+        .filter(&format!("name = \"{}\"", name("filter")))
+        .service(&format!("name = \"{}\"", name("service")))
+        .servers(&[format!("http://{host}:65535")])
+        .upstream("health_check = { path = \"/\", interval = \"200ms\" }")
+        .global(&format!(
+            "[[lists]]\nname = \"{}\"\npath = \"deny.txt\"\n[[authorizers]]\nname = \"{}\"\n\
+             listen = \"unix:{}\"\nprotocol = \"http\"\ncertificate_from = \"client-cert\"\n",
+            name("list"),
+            name("authorizer"),
+            name("socket"),
+        ))
+        .start();
+    assert!(!proxy.curl(&client, &[]).status.success());
+    for file in ["lost.pkbf", "deny.txt"] {
+        std::fs::write(proxy.pki.path(file), "of no use").unwrap();
+    }
+    proxy.wait_for_status("three conditions", |status| {
+        status["attention"].as_array().unwrap().len() == 3
+    });
+    let browser = Browser::start();
+    browser.open(&format!("http://{}/", proxy.admin_address()));
+    // Refreshes would bring the real host name back.
+    let long = "window.fetch = () => new Promise(() => {});
+        document.querySelector('h1 small').textContent = 'on ' + 'W'.repeat(64);
+        return [...document.querySelectorAll('tbody th')].map(it => it.innerText).join()";
+    let shown = browser.run(long);
+    for start in ["client", "filter", "list", "service", "authorizer"] {
+        assert!(shown.as_str().unwrap().contains(&name(start)), "{start} is not in {shown}");
+    }
+    for width in [1240, 1000, 961, 960, 800, 601, 600, 400] {
+        browser.resize(width);
+        let wide = "return [...document.querySelectorAll('main, main *')].filter(it =>
+            it.scrollWidth > it.clientWidth + 1 && it.clientWidth > 0 &&
+            getComputedStyle(it).display !== 'inline').map(it => it.outerHTML.slice(0, 200))";
+        assert_eq!(browser.run(wide), json!([]), "{width}");
+        let whole = browser.run("return document.documentElement.scrollWidth");
+        assert!(whole.as_u64() <= Some(width), "{whole} at {width}");
+    }
+}
