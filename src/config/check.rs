@@ -26,7 +26,6 @@ use super::{
     LogLevel, LogLevelError, raw,
 };
 
-
 /// Checks the configuration in `text`.
 pub(super) fn check(file: &Path, text: &str) -> Result<Config, ConfigError> {
     let invalid = |problems| ConfigError::Invalid { file: file.to_owned(), problems };
