@@ -83,8 +83,8 @@ fn full_address(load: &AddressLoad, view: &View) -> Option<Attention> {
         return None;
     }
     let problem = format!(
-        "{open} of {max} connections are open, handshakes included, and new ones wait at the limit: \
-         see limits.max_connections"
+        "{open} of {max} connections are open, handshakes included, and new ones wait at the \
+         limit: see limits.max_connections"
     );
     let address = address.to_string();
     let services = view.report.services.iter().find(|service| service.listen == address);

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::channel;
 
 use crate::support::keygate::{BINARY, keygate};
@@ -39,14 +39,25 @@ fn run(command: &str) -> std::process::Output {
     system("sh", &["-c", &format!("cd /; {command}")])
 }
 
+/// A running demo; ends with the test.
+struct Demo(Child);
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        let _ = self.0.kill(); // it may have ended
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn the_commands_that_the_demo_prints_work_until_ctrl_c() {
     let parent = tempfile::TempDir::new().unwrap();
     let odd = parent.path().join("it's $HOME");
     std::fs::create_dir(&odd).unwrap();
     let mut command = Command::new(BINARY);
-    let mut child = command.arg("demo").env("TMPDIR", &odd).stdout(Stdio::piped()).spawn().unwrap();
-    let stdout = child.stdout.take().unwrap();
+    command.arg("demo").env("TMPDIR", &odd).stdout(Stdio::piped());
+    let mut demo = Demo(command.spawn().unwrap());
+    let stdout = demo.0.stdout.take().unwrap();
     let (sender, lines) = channel();
     std::thread::spawn(move || {
         BufReader::new(stdout).lines().for_each(|line| drop(sender.send(line.unwrap())));
@@ -106,13 +117,12 @@ fn the_commands_that_the_demo_prints_work_until_ctrl_c() {
         Err(output_text(&output))
     });
 
-    assert!(system("kill", &["-s", "INT", &child.id().to_string()]).status.success());
+    assert!(system("kill", &["-s", "INT", &demo.0.id().to_string()]).status.success());
     // The output ends when the process has exited.
     let end = lines.recv_timeout(TIMEOUT);
     if end != Err(std::sync::mpsc::RecvTimeoutError::Disconnected) {
-        child.kill().unwrap();
         panic!("Ctrl-C did not end the demo: {end:?}");
     }
-    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(demo.0.wait().unwrap().code(), Some(0));
     assert!(!directory.exists(), "{} is still there", directory.display());
 }
