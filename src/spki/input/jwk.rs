@@ -6,6 +6,7 @@
 use data_encoding::BASE64URL_NOPAD;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::Value;
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 
@@ -22,23 +23,25 @@ struct JsonKey {
     e: Option<String>,
     x: Option<String>,
     y: Option<String>,
+    /// Name of the key, in errors.
+    kid: Option<Value>,
     /// The keys of a set, which are decoded one by one.
     keys: Option<Vec<IgnoredAny>>,
 }
 
 #[derive(Deserialize)]
-struct JsonKeySet {
-    keys: Vec<Box<RawValue>>,
+struct JsonKeySet<'a> {
+    #[serde(borrow)]
+    keys: Vec<&'a RawValue>,
 }
 
 /// Calls `found` with the key of each JWK in `text`: objects that follow each other. A damaged key
 /// does not hide those after it.
 pub(super) fn find(text: &[u8], found: &mut impl FnMut(Finding)) {
-    let mut objects = serde_json::Deserializer::from_slice(text).into_iter::<Box<RawValue>>();
+    let mut objects = serde_json::Deserializer::from_slice(text).into_iter::<&RawValue>();
     let mut lines = LineCounter { text, offset: 0, line: 1 };
     loop {
         let line = Some(lines.of_value_after(objects.byte_offset()));
-        let mut report = |key| found(Finding { line, key });
         match objects.next() {
             None => return,
             Some(Err(error)) => {
@@ -47,27 +50,40 @@ pub(super) fn find(text: &[u8], found: &mut impl FnMut(Finding)) {
                     Category::Eof => "it ends too early",
                     Category::Data | Category::Io | Category::Syntax => "not JSON",
                 };
-                return report(Err(broken(format!("{problem}, line {}", error.line()))));
+                let key = Err(broken(format!("{problem}, line {}", error.line())));
+                return found(Finding { line, key });
             }
-            Some(Ok(object)) => find_in_object(&object, &mut report),
+            Some(Ok(object)) => find_in_object(object, &mut |object, key| {
+                let line = Some(lines.of_value_after(offset_in(text, object)));
+                found(Finding { line, key });
+            }),
         }
     }
 }
 
-/// Reports the key of a JWK, or the keys of a set.
-fn find_in_object(object: &RawValue, report: &mut impl FnMut(Result<Vec<u8>, InputError>)) {
+/// The offset of a value that was read from `text`.
+fn offset_in(text: &[u8], value: &RawValue) -> usize {
+    value.get().as_ptr().addr().saturating_sub(text.as_ptr().addr())
+}
+
+/// Reports the key of a JWK, or the keys of a set, each with its object.
+fn find_in_object<'a>(
+    object: &'a RawValue,
+    report: &mut impl FnMut(&'a RawValue, Result<Vec<u8>, InputError>),
+) {
     match decode(object, "") {
         Ok(JsonKey { kty: None, keys: Some(_), .. }) => {
             let set = serde_json::from_str(object.get());
             let keys = set.map_or_else(|_| Vec::new(), |set: JsonKeySet| set.keys);
             for (index, key) in keys.iter().enumerate() {
-                report(decode(key, &format!("keys[{index}].")).and_then(|key| spki(&key)));
+                let decoded = decode(key, &format!("keys[{index}]."));
+                report(key, decoded.and_then(|key| named_spki(&key)));
             }
             if keys.is_empty() {
-                report(Err(InputError::NoKey));
+                report(object, Err(InputError::NoKey));
             }
         }
-        key => report(key.and_then(|key| spki(&key))),
+        key => report(object, key.and_then(|key| named_spki(&key))),
     }
 }
 
@@ -105,6 +121,30 @@ impl LineCounter<'_> {
         self.offset = offset;
         self.line
     }
+}
+
+/// The SubjectPublicKeyInfo (DER) of a key. An error has the `kid` of the key.
+fn named_spki(key: &JsonKey) -> Result<Vec<u8>, InputError> {
+    spki(key).map_err(|error| {
+        let Some(kid) = key.kid.as_ref().and_then(Value::as_str) else { return error };
+        let kid = shown(kid.as_bytes());
+        match error {
+            InputError::Broken { what, source } => {
+                InputError::Broken { what, source: Damage::Text(format!("kid {kid}: {source}")) }
+            }
+            InputError::Unsupported { what, hint } => {
+                InputError::Unsupported { what: format!("{what} (kid {kid})"), hint }
+            }
+            other @ (InputError::Encrypted { .. }
+            | InputError::Fingerprint(_)
+            | InputError::Line
+            | InputError::NoCertificate { .. }
+            | InputError::NoKey
+            | InputError::Passphrase(_)
+            | InputError::TooLarge { .. }
+            | InputError::WrongPassphrase) => other,
+        }
+    })
 }
 
 /// The SubjectPublicKeyInfo (DER) of a key.

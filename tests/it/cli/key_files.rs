@@ -86,7 +86,7 @@ fn json_web_keys_of_node_are_found_alone_and_in_a_set() {
     assert_eq!(lines, (1..=10).map(Some).collect::<Vec<_>>());
     let marked = [b"\xef\xbb\xbf\r\n ", WEB_KEYS].concat();
     assert_eq!(keys("with a byte order mark", &marked), expected);
-    assert_eq!(keys_in(&marked)[0].line, Some(2));
+    assert_eq!(keys_in(&marked)[0].line, Some(4), "the line of its object");
 }
 
 /// RFC 7517, appendix A.1: the SubjectPublicKeyInfo is that of openssl.
@@ -172,6 +172,34 @@ fn every_object_of_a_json_input_has_a_finding_with_its_line() {
         problem("large", large.as_bytes()),
         InputError::TooLarge { what: "JSON", .. }
     ));
+}
+
+/// A set of one key a line, in the order of its members, with texts that resemble its structure.
+#[test]
+fn each_key_of_a_set_has_its_own_line_and_an_error_has_its_kid() {
+    let bad = r#"{"kid":"old \"key\"","kty":"EC"}"#;
+    let curve = r#"{"kty":"EC","crv":"P-192","kid":"small"}"#;
+    let nested = r#"{"x5c":["[{","}]"],"a":{"keys":[{}]},"kty":"RSA"}"#;
+    let set = format!(
+        "{{\"other\":[{{}},{{}}],\n\"note\":\"\\\"keys\\\":[{{\",\n\"k\\u0065ys\" :\n\n[\n{P256_WEB_KEY},\n{bad}\n,{curve},\n\
+         {nested}\n],\n\"more\":[{{}}]}}"
+    );
+    let text = format!("{P256_WEB_KEY}\n{set}\n{P256_WEB_KEY}");
+    let findings = keys_in(text.as_bytes());
+    let places: Vec<_> =
+        findings.iter().map(|finding| (finding.line.unwrap(), finding.key.is_ok())).collect();
+    let expected = [(1, true), (7, true), (8, false), (9, false), (10, false), (13, true)];
+    assert_eq!(places, expected, "{text}");
+    let errors: Vec<_> = findings.iter().filter_map(|it| it.key.as_ref().err()).collect();
+    let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
+    assert!(errors[0].ends_with(r#": kid old \"key\": the member crv is missing"#), "{errors:?}");
+    let unsupported = "a JSON Web Key of the curve P-192 (kid small) is not supported";
+    assert_eq!(errors[1], unsupported);
+    assert!(errors[2].ends_with(": the member n is missing"), "{errors:?}");
+    // Several keys in one line.
+    let findings =
+        keys_in(format!("{{\"keys\":[{P256_WEB_KEY},{bad},{P256_WEB_KEY}]}}").as_bytes());
+    assert_eq!(findings.iter().map(|it| it.line).collect::<Vec<_>>(), [Some(1); 3]);
 }
 
 #[test]
