@@ -129,6 +129,7 @@ impl<'a> Checker<'a> {
         self.fingerprints_once(&exceptions);
         self.routes(&services);
         let admin = self.admin(&raw.admin.listen);
+        self.admin_address(&admin, &services);
         self.authorizer_addresses(&authorizers, &services, &admin);
         Config {
             workers: thread_count(raw.workers),

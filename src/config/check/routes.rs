@@ -1,11 +1,24 @@
 //! Checks that each connection has one service.
 
 use std::collections::HashSet;
+use std::net::SocketAddr;
 
 use super::Checker;
-use crate::config::ServiceConfig;
+use crate::config::{ListenAddress, ServiceConfig};
 
 impl Checker<'_> {
+    /// Checks that no service has the address of the admin server.
+    pub(super) fn admin_address(&self, admin: &ListenAddress, services: &[ServiceConfig]) {
+        let ListenAddress::Tcp(admin) = admin else { return };
+        if let Some(service) = services.iter().find(|it| overlap(*admin, it.listen)) {
+            let problem = format!(
+                "{admin}: service {:?} listens on {} too; give the admin server a port of its own",
+                service.name, service.listen
+            );
+            self.conflict("admin.listen", problem);
+        }
+    }
+
     /// Checks that services on one address have distinct names, by which connections are routed.
     pub(super) fn routes(&self, services: &[ServiceConfig]) {
         let mut taken = HashSet::new();
@@ -38,4 +51,14 @@ impl Checker<'_> {
             }
         }
     }
+}
+
+/// Whether only one socket can listen on both addresses. Sockets of services for `[::]` take no
+/// IPv4 connections.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let (ip, other_ip) = (one.ip(), other.ip());
+    let is_same_family = ip.is_ipv4() == other_ip.is_ipv4();
+    let is_any = is_same_family && (ip.is_unspecified() || other_ip.is_unspecified());
+    // Port 0 is another port for each socket.
+    one.port() != 0 && one.port() == other.port() && (is_any || ip == other_ip)
 }

@@ -189,7 +189,20 @@ impl<'a> Slip<'a> {
                 format!("the table occurs twice{other}; write the keys of both under one header")
             }
             _ => {
-                let other = self.line_before(|other| key_of(other) == Some(self.found.trim()));
+                let name = self.found.trim();
+                let is_it = |other: &str| key_of(other) == Some(name);
+                let is_in_braces = |other: &str| {
+                    is_it(other)
+                        && other.split_once('=').is_some_and(|it| it.1.trim().starts_with('{'))
+                };
+                let inner = table.rsplit_once('.').filter(|(outer, _)| outer.ends_with(name));
+                let braces = inner.and_then(|(_, key)| Some((key, self.line_of(is_in_braces)?)));
+                if let Some((key, line)) = braces {
+                    return format!(
+                        "{name:?} is in braces in line {line}; write `{key} = {{ ... }}` inside them"
+                    );
+                }
+                let other = self.line_before(is_it);
                 format!("{:?} has a value already{other}; remove one of the two", self.found.trim())
             }
         }
@@ -198,13 +211,18 @@ impl<'a> Slip<'a> {
     /// `, first in line 7` for the last line before that is the same. A key is looked for in the
     /// table of the slip only.
     fn line_before(&self, is_same: impl Fn(&str) -> bool) -> String {
+        let line = self.line_of(is_same);
+        line.map_or_else(String::new, |number| format!(", first in line {number}"))
+    }
+
+    /// Number of the last line before that is the same, as [`Slip::line_before`] looks for it.
+    fn line_of(&self, is_same: impl Fn(&str) -> bool) -> Option<usize> {
         let is_header = header(self.line_text()).is_some();
         let lines: Vec<_> =
             (1..).zip(self.text.lines()).take(self.line.saturating_sub(1)).collect();
         let before = lines.into_iter().rev();
         let mut before = before.take_while(|(_, line)| is_header || header(line).is_none());
-        let found = before.find(|(_, line)| is_same(line));
-        found.map_or_else(String::new, |(number, _)| format!(", first in line {number}"))
+        before.find(|(_, line)| is_same(line)).map(|(number, _)| number)
     }
 
     /// A line that is no pair of key and value.

@@ -199,21 +199,10 @@ fn in_front_of_nginx() -> String {
     format!("{before}\n{}", block("### What stays in nginx", "toml"))
 }
 
-/// The configuration that replaces Ghostunnel, with rules by name.
-fn with_access_rules() -> String {
-    let [ghostunnel, rules] =
-        ["## Ghostunnel", "### Access flags of Ghostunnel"].map(|heading| block(heading, "toml"));
-    let (_, keys) = rules.split_once('\n').unwrap();
-    let keys = keys.trim().replace('\n', ", ");
-    let auth = "client_auth = { trust_anchors = \"clients-ca.pem\" }";
-    assert!(ghostunnel.contains(auth) && rules.starts_with("[services.client_auth.allow]\n"));
-    ghostunnel.replace(auth, &auth.replace(" }", &format!(", allow = {{ {keys} }} }}")))
-}
-
 /// Every configuration of keygate on the page, each of them whole.
 fn configurations() -> Vec<String> {
     let whole = blocks(PAGE, "toml").into_iter().filter(|text| text.contains("[[services]]"));
-    let whole: Vec<_> = whole.chain([in_front_of_nginx(), with_access_rules()]).collect();
+    let whole: Vec<_> = whole.chain([in_front_of_nginx()]).collect();
     assert_eq!(whole.len(), blocks(PAGE, "toml").len());
     whole
 }
