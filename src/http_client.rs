@@ -24,7 +24,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use crate::config::SourceUrl;
-use crate::regular_file::FileSize;
+use crate::regular_file::{FileSize, without_numbers};
 use crate::resolver::Resolver;
 
 /// Maximum size of the head of a response, in bytes.
@@ -144,7 +144,7 @@ where
 
 /// The error for a request that could not be sent.
 pub(crate) fn unreachable(error: impl std::fmt::Display) -> ExchangeError {
-    ExchangeError::Unreachable(error.to_string())
+    ExchangeError::Unreachable(without_numbers(&error.to_string()))
 }
 
 fn http_error(error: hyper::Error) -> ExchangeError {
@@ -162,5 +162,5 @@ pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
         text = format!("{text}: {cause}");
         source = cause.source();
     }
-    text
+    without_numbers(&text)
 }

@@ -71,6 +71,8 @@ pub(crate) fn explain_sized(error: &io::Error, if_too_large: &str) -> String {
         "create it, or correct the path"
     } else if error.kind() == io::ErrorKind::PermissionDenied && error.raw_os_error().is_some() {
         "correct the owner or the mode"
+    } else if error.raw_os_error() == Some(libc::ELOOP) {
+        "correct the path, because its symbolic links lead to each other"
     } else if is_too_large(error) {
         if_too_large
     } else if cause == NOT_REGULAR {
@@ -83,8 +85,14 @@ pub(crate) fn explain_sized(error: &io::Error, if_too_large: &str) -> String {
 
 /// The cause of an error of the operating system, without its number.
 pub(crate) fn cause(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error ").next().unwrap_or_default().to_owned()
+    without_numbers(&error.to_string())
+}
+
+/// `text` without the numbers of errors of the operating system, such as ` (os error 111)`.
+pub(crate) fn without_numbers(text: &str) -> String {
+    let mut parts = text.split(" (os error ");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| text + part.split_once(')').map_or("", |(_, rest)| rest))
 }
 
 /// The attributes that a write to a file changes.
@@ -155,6 +163,14 @@ mod tests {
         let denied = io::Error::from_raw_os_error(libc::EACCES);
         assert_eq!(explain(&denied), "Permission denied; correct the owner or the mode");
         assert_eq!(explain(&io::Error::from_raw_os_error(libc::EIO)), "Input/output error");
+        let links = tempfile::tempdir().unwrap();
+        let link = links.path().join("loop");
+        std::os::unix::fs::symlink("loop", &link).unwrap();
+        assert_eq!(
+            explain(&open(&link).unwrap_err()),
+            "Too many levels of symbolic links; correct the path, because its symbolic links lead to each other"
+        );
+        assert_eq!(without_numbers("a: b (os error 1): c (os error 22)"), "a: b: c");
         // The sandbox, whose text has a remedy of its own.
         let outside = io::Error::new(io::ErrorKind::PermissionDenied, "outside; restart");
         assert_eq!(explain(&outside), "outside; restart");

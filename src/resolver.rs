@@ -16,6 +16,7 @@ use dns_lookup::{AddrInfoHints, LookupErrorKind, SockType};
 use tokio::sync::SetOnce;
 
 use crate::blocking::BlockingPool;
+use crate::regular_file::cause;
 
 /// Number of threads that look up names, besides those that hang.
 const THREADS: usize = 4;
@@ -50,10 +51,10 @@ pub(crate) type HostAddresses = Arc<[SocketAddr]>;
 #[derive(Debug, Clone, thiserror::Error)]
 pub(crate) enum ResolveError {
     /// The resolver is certain.
-    #[error("{0}")]
+    #[error("{}", cause(.0))]
     NotFound(#[source] Arc<io::Error>),
     /// The resolver failed. It may succeed later.
-    #[error("{0}")]
+    #[error("{}", cause(.0))]
     Temporary(#[source] Arc<io::Error>),
     /// The look-up has not returned.
     #[error("the name was not looked up in time")]

@@ -15,6 +15,7 @@ pub(super) use self::passphrase::PassphraseArgs;
 use self::passphrase::PassphraseSource;
 use super::progress::{InputProgress, PerKeyOutput};
 use super::{CliError, Exit, print_error};
+use crate::regular_file::explain;
 use crate::spki::{Algorithm, EncryptedStore, Finding, Fingerprint, InputError, KeyScanner};
 
 /// Help text of every INPUT argument.
@@ -194,7 +195,7 @@ impl<V: FnMut(FoundSubject<'_>) -> Result<(), CliError>> InputReader<V> {
                 let path = error.path().map(|path| path.display().to_string());
                 let path = path.unwrap_or_else(|| argument.to_owned());
                 let error = error.into_io_error().unwrap_or_else(|| io::Error::other("a loop"));
-                self.record_unusable(&path, None, &error);
+                self.record_unusable(&path, None, &explain(&error));
                 self.end_input();
                 Ok(())
             }
@@ -216,7 +217,7 @@ impl<V: FnMut(FoundSubject<'_>) -> Result<(), CliError>> InputReader<V> {
                 self.end_input();
             }
             Err(error) => {
-                self.record_unusable(&path, None, &error);
+                self.record_unusable(&path, None, &explain(&error));
                 self.end_input();
             }
         }
@@ -227,7 +228,7 @@ impl<V: FnMut(FoundSubject<'_>) -> Result<(), CliError>> InputReader<V> {
         match File::open(path) {
             Ok(file) => self.read_stream(path, file),
             Err(error) => {
-                self.record_unusable(path, None, &error);
+                self.record_unusable(path, None, &explain(&error));
                 self.end_input();
                 Ok(())
             }
@@ -250,7 +251,7 @@ impl<V: FnMut(FoundSubject<'_>) -> Result<(), CliError>> InputReader<V> {
                 Ok(read) => read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => {
-                    self.record_unusable(input, None, &error);
+                    self.record_unusable(input, None, &explain(&error));
                     return outcome;
                 }
             };
@@ -343,7 +344,7 @@ impl<V: FnMut(FoundSubject<'_>) -> Result<(), CliError>> InputReader<V> {
                 self.handle(input, Finding { line, key }, outcome);
             }),
             Ok(None) => self.record_unusable(input, line, &InputError::Passphrase(store)),
-            Err(error) => self.record_unusable(input, line, &error),
+            Err(error) => self.record_unusable(input, line, &explain(&error)),
         }
     }
 

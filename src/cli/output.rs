@@ -3,9 +3,11 @@
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
 use super::exit::CliError;
+use crate::regular_file::without_numbers;
 
-/// Writes a line to standard error.
+/// Writes a line to standard error, without numbers of errors of the operating system.
 pub(super) fn print_error(error: &dyn std::fmt::Display) {
+    let error = without_numbers(&error.to_string());
     let _ = writeln!(io::stderr(), "keygate: {error}"); // standard error may be closed
 }
 

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tracing::warn;
 
+use crate::regular_file::cause;
+
 /// Permissions of a log file that keygate creates. Names of clients are in it.
 const MODE: u32 = 0o640;
 
@@ -67,7 +69,7 @@ impl LogFile {
         match append(&self.path) {
             Ok(file) => self.file = file,
             Err(error) => {
-                let path = self.path.display();
+                let (path, error) = (self.path.display(), cause(&error));
                 warn!(%path, %error, "access log cannot be reopened, the open file stays in use");
             }
         }

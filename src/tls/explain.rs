@@ -9,12 +9,14 @@ use rustls::pki_types::{UnixTime, pem};
 use rustls::{CertificateError, Error};
 use x509_cert::der::DateTime;
 
+use crate::regular_file::cause;
+
 /// The cause of a failed handshake.
 #[must_use]
 pub fn explain(error: &io::Error) -> String {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
         Some(error) => tls_error(error),
-        None => error.to_string(),
+        None => cause(error),
     }
 }
 

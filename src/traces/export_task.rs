@@ -12,7 +12,7 @@ use super::exporter::{ExportError, Exporter};
 use super::finished_request::FinishedRequest;
 use super::tracer::SpanQueue;
 use super::{TARGET, otlp};
-use crate::config::TracesConfig;
+use crate::config::{SourceUrl, TracesConfig};
 use crate::metrics::{SpanDrop, TraceMetrics};
 use crate::resolver::Resolver;
 use crate::snapshot::{ExposedKeyFile, Warning};
@@ -49,7 +49,11 @@ pub struct ExportTask {
 
 /// Exports the rest of the spans at the end of the process.
 #[derive(Debug)]
-pub struct TraceFlusher(mpsc::Sender<oneshot::Sender<()>>);
+pub struct TraceFlusher {
+    requests: mpsc::Sender<oneshot::Sender<()>>,
+    /// URL of the collector, for the log.
+    endpoint: String,
+}
 
 impl ExportTask {
     /// Reads the files that `config` names. Returns the queue for the workers as well. Blocks.
@@ -73,7 +77,7 @@ impl ExportTask {
             queue,
             batch: Vec::new(),
             metrics,
-            log: FailureLog::default(),
+            log: FailureLog::new(&config.endpoint),
             flush: mpsc::channel(1),
             ending: None,
         };
@@ -91,7 +95,7 @@ impl ExportTask {
     /// Exports the rest of the spans at the end of the process.
     #[must_use]
     pub fn flusher(&self) -> TraceFlusher {
-        TraceFlusher(self.flush.0.clone())
+        TraceFlusher { requests: self.flush.0.clone(), endpoint: self.log.endpoint.clone() }
     }
 
     /// Exports until the process ends.
@@ -181,20 +185,21 @@ impl TraceFlusher {
     pub async fn flush(&self) {
         let (ending, flushed) = oneshot::channel();
         let flush = async {
-            if self.0.send(ending).await.is_ok() {
+            if self.requests.send(ending).await.is_ok() {
                 let _ = flushed.await; // an error means that the control thread has ended
             }
         };
         if timeout(FLUSH_TIMEOUT, flush).await.is_err() {
-            let error = ExportError::Timeout(FLUSH_TIMEOUT);
-            warn!(target: TARGET, %error, "traces cannot be exported");
+            let (endpoint, error) = (&self.endpoint, ExportError::Timeout(FLUSH_TIMEOUT));
+            warn!(target: TARGET, %endpoint, %error, "traces cannot be exported");
         }
     }
 }
 
 /// Log lines about failed exports, limited in rate.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct FailureLog {
+    endpoint: String,
     /// `None` before the first line.
     logged_at: Option<Instant>,
     /// Spans that were dropped since the last line.
@@ -204,13 +209,18 @@ struct FailureLog {
 }
 
 impl FailureLog {
+    fn new(endpoint: &SourceUrl) -> Self {
+        Self { endpoint: endpoint.to_string(), logged_at: None, spans: 0, is_failing: false }
+    }
+
     fn failed(&mut self, error: &dyn std::error::Error, spans: u64) {
         self.spans = self.spans.saturating_add(spans);
         if self.logged_at.is_some_and(|logged_at| logged_at.elapsed() < LOG_INTERVAL) {
             return;
         }
-        warn!(target: TARGET, %error, dropped = self.spans, "traces cannot be exported");
-        *self = Self { logged_at: Some(Instant::now()), spans: 0, is_failing: true };
+        let (endpoint, dropped) = (&self.endpoint, self.spans);
+        warn!(target: TARGET, %endpoint, %error, dropped, "traces cannot be exported");
+        (self.logged_at, self.spans, self.is_failing) = (Some(Instant::now()), 0, true);
     }
 
     fn succeeded(&mut self, rejected: u64) {

@@ -24,6 +24,7 @@ use crate::proxy::upstream::UpstreamResponse;
 use crate::proxy::upstream::error::UpstreamError;
 use crate::proxy::upstream::server::Lease;
 use crate::proxy::worker::record::Record;
+use crate::regular_file::without_numbers;
 
 /// The status for a request that got no response from the upstream.
 pub(crate) fn status_of(error: &UpstreamError) -> StatusCode {
@@ -200,7 +201,7 @@ struct StreamedResponse {
 /// An upstream response that ended early. The client's connection or stream is then aborted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BodyError {
-    #[error("the upstream broke off its response: {0}")]
+    #[error("the upstream broke off its response: {}", without_numbers(&.0.to_string()))]
     Broken(#[source] HttpError),
     #[error("the upstream sent nothing of its response for too long")]
     Stalled,

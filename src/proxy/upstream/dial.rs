@@ -17,6 +17,7 @@ use super::server_state::{OpenConnection, ServerState};
 use crate::config::{AlpnProtocol, Scheme, ServerAddress, ServerConfig, UpstreamConfig};
 use crate::keep_alive::detect_dead_peer;
 use crate::permit::{ClientKey, ClientShares, Count, CountGuard, ShareGuard};
+use crate::regular_file::cause;
 use crate::resolver::{HostAddresses, ResolveError, Resolver};
 
 /// A connection to a server: TCP or a Unix socket, with or without TLS.
@@ -135,7 +136,7 @@ const MIN_CONNECT_TIME: Duration = Duration::from_millis(500);
 /// An error while connecting to a server.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DialError {
-    #[error("cannot connect to {server}: {source}")]
+    #[error("cannot connect to {server}: {}", cause(source))]
     Connect { server: String, source: io::Error },
     #[error("no name to expect in the certificate of {server}: set upstream.tls.server_name")]
     NoName { server: String },

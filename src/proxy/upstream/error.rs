@@ -9,6 +9,7 @@ use crate::metrics::UpstreamFailure;
 use crate::proxy::message::body::OutgoingRequest;
 use crate::proxy::message::incoming::{Http1Error, HttpError};
 use crate::proxy::message::upload::ClientFault;
+use crate::regular_file::without_numbers;
 
 /// The reason why a request got no response.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -34,7 +35,7 @@ pub(crate) enum UpstreamError {
     NoExtendedConnect,
     #[error("no healthy upstream server")]
     NoHealthyServer,
-    #[error("the upstream connection failed: {0}")]
+    #[error("the upstream connection failed: {}", without_numbers(&.0.to_string()))]
     Protocol(#[source] Arc<HttpError>),
     #[error("the response head is larger than 128 KiB or has more than 100 fields")]
     ResponseHead,

@@ -6,8 +6,8 @@ use std::process::Command;
 use data_encoding::{BASE64, HEXLOWER};
 use keygate::spki::{Finding, InputError, KeyScanner, keys_in};
 
-use crate::support::keygate::BINARY;
-use crate::support::system;
+use crate::support::keygate::{BINARY, keygate};
+use crate::support::{output_text, system};
 
 /// Runs a program in `directory`, which must succeed; returns its standard output.
 pub(super) fn run(directory: &Path, program: &str, arguments: &str) -> Vec<u8> {
@@ -370,5 +370,24 @@ fn every_truncation_and_every_changed_byte_is_a_finding() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn an_input_that_cannot_be_opened_is_named_with_the_reason_and_the_remedy() {
+    let directory = tempfile::tempdir().unwrap();
+    let link = directory.path().join("loop");
+    std::os::unix::fs::symlink("loop", &link).unwrap();
+    let link = link.to_str().unwrap();
+    let cases = [
+        ("/nowhere/key.pem", "No such file or directory; create it, or correct the path"),
+        (
+            link,
+            "Too many levels of symbolic links; correct the path, because its symbolic links lead to each other",
+        ),
+    ];
+    for (path, problem) in cases {
+        let text = output_text(&keygate(&["key", path]));
+        assert!(text.contains(&format!("{path}: {problem}\n")), "{text}");
     }
 }

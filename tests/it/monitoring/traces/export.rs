@@ -17,7 +17,9 @@ fn requests_are_served_without_a_collector_and_lost_spans_are_counted() {
         assert_eq!(traceparent(&get(&proxy, &mut client, ""))[3], "01");
     }
     let line = proxy.wait_for("the failure", |line| line["message"] == "traces cannot be exported");
-    assert!(line["error"].as_str().unwrap().contains("refused"), "{line}");
+    let error = line["error"].as_str().unwrap();
+    assert!(error.contains("refused") && !error.contains("os error"), "{line}");
+    assert_eq!(line["endpoint"], format!("http://{nowhere}/v1/traces"), "{line}");
     proxy.wait_for_counter("keygate_trace_spans_dropped_total{reason=\"export\"}", 2.0);
     assert_eq!(proxy.lines("traces cannot be exported").len(), 1, "one line a minute");
     assert_eq!(proxy.metric("keygate_trace_spans_exported_total"), 0.0);
