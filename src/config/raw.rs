@@ -26,7 +26,7 @@ pub(super) use self::service::{Limits, RawService, RawTls};
 pub(super) use self::traces::RawTraces;
 pub(super) use self::upstream::{RawServer, RawUpstream, UpstreamTls};
 use super::number::Bounded;
-use super::units::{DateText, DurationText, SizeText};
+use super::units::{self, DateText, DurationText, SizeText};
 use super::{
     AccessLogField, AccessLogFormat, Implausible, LogFormat, LoggedRequests, Rollback,
     SandboxConfig, Shrink, ShutdownConfig,
@@ -76,6 +76,7 @@ pub(super) struct RawConfig {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Admin {
+    #[serde(deserialize_with = "units::listen")]
     pub(super) listen: String,
 }
 

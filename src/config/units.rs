@@ -99,6 +99,25 @@ pub(super) fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Dur
     DurationText::deserialize(deserializer).map(|text| text.0)
 }
 
+/// Deserializes an address to listen on, which [`super::check`] parses.
+pub(super) fn listen<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    deserializer.deserialize_str(ListenVisitor)
+}
+
+struct ListenVisitor;
+
+impl Visitor<'_> for ListenVisitor {
+    type Value = String;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an address and a port in quotes, such as \"127.0.0.1:8443\"")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<String, E> {
+        Ok(text.to_owned())
+    }
+}
+
 /// The units of a size.
 pub(super) const SIZE_UNITS: [&str; 9] = ["B", "kB", "KiB", "MB", "MiB", "GB", "GiB", "TB", "TiB"];
 

@@ -100,6 +100,7 @@ fn kind(example: &Table, key: &str) -> Option<Kind> {
         () if problem.contains("is not a whole number") => Kind::Integer,
         () if text.contains("is not a date") => Kind::Date,
         () if problem.contains("is not text in quotes") => Kind::Text,
+        () if problem.contains("is not an address and a port in quotes") => Kind::Text,
         () if problem.contains("; remove it") && text.contains("; remove it") => Kind::Rejected,
         () => panic!("{key} takes what? {problem} {text}"),
     })

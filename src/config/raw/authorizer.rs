@@ -9,7 +9,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
 use super::super::number::Bounded;
-use super::super::units::{DurationText, SizeText};
+use super::super::units::{self, DurationText, SizeText};
 use super::super::{AuthorizerProtocol, ClientAuthMode, ExpiredCrl, HeaderEncoding, TlsVersion};
 use super::{RawAllow, RawAskedPolicy};
 
@@ -17,6 +17,7 @@ use super::{RawAllow, RawAskedPolicy};
 #[serde(deny_unknown_fields, expecting = "a table")]
 pub(in crate::config) struct RawAuthorizer {
     pub(in crate::config) name: String,
+    #[serde(deserialize_with = "units::listen")]
     pub(in crate::config) listen: String,
     pub(in crate::config) socket_mode: Option<String>,
     pub(in crate::config) socket_group: Option<String>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::super::number::Bounded;
-use super::super::units::{DurationText, SizeText};
+use super::super::units::{self, DurationText, SizeText};
 use super::super::{AlpnProtocol, ClientAuthMode, ExpiredCrl, ForwardConfig, Protocol, TlsVersion};
 use super::{Connections, RawAllow, RawPolicy, RawUpstream};
 
@@ -14,6 +14,7 @@ use super::{Connections, RawAllow, RawPolicy, RawUpstream};
 #[serde(deny_unknown_fields, expecting = "a table")]
 pub(in crate::config) struct RawService {
     pub(in crate::config) name: String,
+    #[serde(deserialize_with = "units::listen")]
     pub(in crate::config) listen: String,
     #[serde(default)]
     pub(in crate::config) server_names: Vec<String>,
