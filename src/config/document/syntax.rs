@@ -8,7 +8,7 @@ use std::string::FromUtf8Error;
 use toml::de::{DeTable, Error};
 
 use self::other_format::other_format;
-use self::quote::{KnownKeys, Quote};
+use self::quote::{KnownKeys, MAX_SHOWN, Quote};
 use super::{Document, end_of};
 use crate::config::ConfigProblem;
 
@@ -230,8 +230,12 @@ impl<'a> Slip<'a> {
         let line = self.line_text().trim();
         let pair = line.split_once(':').and_then(|(key, value)| as_toml(key, value));
         match pair {
-            Some(toml) => format!("a key is followed by `=`; write `{toml}`"),
-            None => "a key is followed by `=` and its value; write `KEY = VALUE`".to_owned(),
+            Some(toml) if toml.chars().count() <= MAX_SHOWN => {
+                format!("a key is followed by `=`; write `{toml}`")
+            }
+            Some(_) | None => {
+                "a key is followed by `=` and its value; write `KEY = VALUE`".to_owned()
+            }
         }
     }
 
@@ -244,6 +248,9 @@ impl<'a> Slip<'a> {
         let pair = self.line_text().split_once('=');
         let toml = pair.and_then(|(key, value)| as_toml(key, value));
         match toml {
+            _ if found.chars().count() > MAX_SHOWN => {
+                "not a value of TOML; write text in quotes".to_owned()
+            }
             Some(toml) => format!("not a value of TOML; write `{toml}`"),
             None if found.is_empty() => {
                 let key = pair.map_or("", |(key, _)| key.trim());

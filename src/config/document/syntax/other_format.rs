@@ -1,6 +1,6 @@
 //! Recognises configurations in JSON and YAML, and PEM files.
 
-use super::quote::{KnownKeys, PEM};
+use super::quote::{KnownKeys, MAX_SHOWN, PEM};
 use super::{as_toml, header};
 
 /// The line by which a text that is not TOML is recognised as another format, counted from 1, and
@@ -66,6 +66,9 @@ fn described(
         );
         return (first, problem);
     }
+    let mut pairs = pairs.filter(|(_, found, key, _)| {
+        keys.shows_value_of(key) && !found.contains(PEM) && found.chars().count() <= MAX_SHOWN
+    });
     let written = pairs.find_map(|(number, found, key, value)| {
         Some((number, format!("`{found}` as `{}`, ", as_toml(key, value)?)))
     });

@@ -10,11 +10,15 @@ use crate::config::reference;
 use crate::config::suggestion::is_similar;
 
 /// Maximum number of characters of a line in a message.
-const MAX_SHOWN: usize = 60;
+pub(super) const MAX_SHOWN: usize = 60;
 /// Maximum number of lines that are compared with the keys of the configuration for typing errors.
 const MAX_COMPARED: usize = 100;
 /// The beginning of a section of PEM, whose content may be a private key.
 pub(super) const PEM: &str = "-----BEGIN ";
+
+/// Keys that other programs have as well, and whose value there may be a secret: a key or token in
+/// place of a path, user information in a URL.
+const SECRET_ELSEWHERE: [&str; 4] = ["api_key", "headers", "private_key", "url"];
 
 /// The names of all keys and tables of the configuration.
 pub(super) struct KnownKeys(BTreeSet<&'static str>);
@@ -22,7 +26,8 @@ pub(super) struct KnownKeys(BTreeSet<&'static str>);
 /// The part of a line that a message may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Quote<'a> {
-    /// The name of the key, which is similar to one of the configuration.
+    /// The name of the key, which is similar to one of the configuration, or whose value may be a
+    /// secret.
     Key(&'a str),
     /// The whole line.
     Line(&'a str),
@@ -43,6 +48,13 @@ impl KnownKeys {
     pub(super) fn has(&self, name: &str) -> bool {
         let mut parts = name.split('.').map(|part| part.trim().trim_matches(['"', '\'']));
         parts.all(|part| self.0.contains(part))
+    }
+
+    /// Whether the value of `name` may be in a message.
+    pub(super) fn shows_value_of(&self, name: &str) -> bool {
+        let secrets = SECRET_ELSEWHERE;
+        let is_secret = |part: &str| secrets.contains(&part.trim().trim_matches(['"', '\'']));
+        self.has(name) && !name.split('.').any(is_secret)
     }
 
     fn has_similar(&self, name: &str) -> bool {
@@ -69,7 +81,8 @@ impl KnownKeys {
     /// The part of a line by itself, without the lines around it.
     fn quote_alone<'a>(&self, line: &'a str) -> Quote<'a> {
         match name_of(line) {
-            Some(name) if self.has(name) => Quote::Line(line),
+            Some(name) if self.shows_value_of(name) => Quote::Line(line),
+            Some(name) if name.len() < line.trim().len() && self.has(name) => Quote::Key(name),
             Some(name) if header(line).is_some() && self.has_similar(name) => Quote::Line(line),
             // A word alone may be a passphrase.
             Some(name) if name.len() < line.trim().len() && self.has_similar(name) => {
