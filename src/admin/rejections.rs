@@ -1,4 +1,4 @@
-//! Counters of rejections: for their keys, and by rules by name.
+//! Counters of rejections of clients, for their keys and by rules by name.
 //!
 //! `keygate_key_actions_total` has the actions that follow verdicts. `keygate_name_checks_total`
 //! has the clients that no rule names. A client is in one of them only.
