@@ -73,7 +73,7 @@ fn failed_exchanges((service, traffic): (&String, &ServiceTraffic)) -> Option<At
     })
 }
 
-/// Share of the connections of an address above which it is full.
+/// Share of `max_connections` from which an address needs attention.
 const FULL: f64 = 0.95;
 
 /// An address with nearly as many connections as the services on it may have.
@@ -104,7 +104,10 @@ fn losses(view: &View) -> Vec<Attention> {
     let mut all = Vec::new();
     let (lines, spans) = (&view.losses.log_lines, &view.losses.spans);
     if !lines.is_empty() {
-        let problem = format!("lines lost: {}; its reader stalls", described(lines));
+        let problem = format!(
+            "lines lost: {}; the reader of the log stalls, or its file cannot be written",
+            described(lines)
+        );
         all.push(amber("log", problem, "configuration"));
     }
     if !spans.is_empty() {

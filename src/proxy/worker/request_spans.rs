@@ -34,7 +34,7 @@ struct Outcome {
     error: Option<&'static str>,
 }
 
-/// `error.type` of an exchange that the client has ended, or the end of its connection.
+/// `error.type` of an exchange whose client reset the stream or closed its connection.
 const CLIENT_FAULT: &str = "client";
 
 impl RequestSpans {
@@ -90,7 +90,7 @@ impl RequestSpans {
         let path = target.split_once('?').map_or(target.as_str(), |(path, _)| path).to_owned();
         let exchange = self.exchange_began.get().map(|began| {
             let Outcome { server, status, error } = self.outcome.take();
-            // Without the end of a response or a failure, the connection of the client ended first.
+            // No failure and no complete response: the client ended first.
             let is_cut = status.is_none() || !record.is_complete.get();
             let error = error.or_else(|| is_cut.then_some(CLIENT_FAULT));
             FinishedExchange { began: time_at(*began), server, status, error }

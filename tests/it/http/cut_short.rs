@@ -180,7 +180,7 @@ fn a_client_that_is_still_sending_reads_an_early_response() {
         }
     }
     // Longer than the wait for an upload that the server does not read.
-    upload(&["--http2", "--limit-rate", "8M"], "200 OK");
+    upload(&["--http2", "--limit-rate", "4M"], "200 OK");
 }
 
 #[test]
