@@ -41,7 +41,7 @@ use tracing::warn;
 use self::connection::{serve_connection, unix_peer};
 use self::connections::Connections;
 pub use self::drain::Drain;
-pub use self::listener::{AdminBindError, AdminListener};
+pub use self::listener::AdminListener;
 use self::view::{Memory, View};
 use crate::confirm::ConfirmStatus;
 use crate::listen::AddressLoads;

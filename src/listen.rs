@@ -21,7 +21,6 @@ use tracing::{debug, warn};
 
 pub use self::addresses::Addresses;
 pub(crate) use self::addresses::ListenChange;
-pub(crate) use self::bind::explain as explain_bind;
 pub use self::bind::{BindError, bind};
 pub use self::check::{foreign_addresses, unusable_addresses};
 pub use self::loads::{AddressLoad, AddressLoads};

@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 use tracing::{error, info};
 
 use self::links::Links;
-use crate::admin::{self, AdminListener};
+use crate::admin::AdminListener;
 use crate::blocking::BlockingPool;
 use crate::config::{Config, KeyPlace, ListenAddress, LogLevel, PlacedProblem, ShutdownConfig};
 use crate::confirm::{AnswerKeeper, AskingLinks, AskingTask, ConfirmError, Inquiry, Questions};
@@ -100,10 +100,7 @@ pub struct BoundAddress {
 /// Why the proxy cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The admin address cannot be bound.
-    #[error(transparent)]
-    Admin(#[from] admin::AdminBindError),
-    /// The address of a service cannot be bound.
+    /// An address cannot be bound.
     #[error(transparent)]
     Bind(#[from] listen::BindError),
     /// The access log cannot be started.
@@ -158,7 +155,6 @@ impl ServerError {
     #[must_use]
     pub fn problems(&self) -> Vec<PlacedProblem> {
         let place = match self {
-            Self::Admin(error) => return vec![error.placed()],
             Self::Bind(error) => return vec![error.placed()],
             Self::Confirm(error) => return vec![error.placed()],
             Self::Load(errors) => return errors.problems(),

@@ -4,8 +4,8 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 
-use crate::config::{KeyPlace, ListenAddress, PlacedProblem};
-use crate::listen::{SocketFile, SocketOwner, bind_unix, explain_bind};
+use crate::config::ListenAddress;
+use crate::listen::{BindError, SocketFile, SocketOwner, bind_unix};
 use crate::process::inherited_sockets::InheritedSockets;
 
 /// A bound admin address.
@@ -17,39 +17,19 @@ pub enum AdminListener {
     Unix(UnixListener, Option<SocketFile>),
 }
 
-/// Error while the admin address is bound.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot listen on the admin address {address}: {}", explain_bind(address, source))]
-pub struct AdminBindError {
-    address: ListenAddress,
-    source: io::Error,
-}
-
-impl AdminBindError {
-    /// The error with the key that has the address.
-    #[must_use]
-    pub fn placed(&self) -> PlacedProblem {
-        let place = Some(KeyPlace::new("admin.listen"));
-        PlacedProblem { place, problem: self.to_string() }
-    }
-}
-
 impl AdminListener {
     /// Takes the socket from the inherited ones, or binds the address. Replaces a stale socket
     /// file.
     ///
     /// # Errors
     /// Returns an error if the address is in use, is not local or needs a privilege.
-    pub fn bind(
-        address: &ListenAddress,
-        inherited: &InheritedSockets,
-    ) -> Result<Self, AdminBindError> {
+    pub fn bind(address: &ListenAddress, inherited: &InheritedSockets) -> Result<Self, BindError> {
         let bound = match address {
             ListenAddress::Tcp(address) => bind_tcp(*address, inherited).map(Self::Tcp),
             ListenAddress::Unix(path) => bind_unix(path, &SocketOwner::default(), inherited)
                 .map(|(socket, file)| Self::Unix(socket, file)),
         };
-        bound.map_err(|source| AdminBindError { address: address.clone(), source })
+        bound.map_err(|source| BindError::of_admin(address, source))
     }
 
     /// Whether browsers reach this address on loopback. Browsers cannot reach a Unix socket.

@@ -174,7 +174,6 @@ fn exit_code_of(error: &ServerError) -> u8 {
         ServerError::Confirm(_) | ServerError::Traces(_) => 3,
         ServerError::AccessLog(_)
         | ServerError::AccessLogFile { .. }
-        | ServerError::Admin(_)
         | ServerError::Bind(_)
         | ServerError::Control(_)
         | ServerError::Loader(_)

@@ -16,7 +16,7 @@ use crate::regular_file::cause;
 
 /// An address that cannot be listened on.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address}: {}", explain(address, source))]
+#[error("cannot listen on {}{address}: {}", self.role(), explain(address, source))]
 pub struct BindError {
     address: ListenAddress,
     place: Option<KeyPlace>,
@@ -27,6 +27,16 @@ impl BindError {
     /// The error of an address in `config`.
     pub(super) fn new(config: &Config, address: &ListenAddress, source: io::Error) -> Self {
         Self { address: address.clone(), place: place_of(config, address), source }
+    }
+
+    /// The error of the admin address.
+    pub(crate) fn of_admin(address: &ListenAddress, source: io::Error) -> Self {
+        Self { address: address.clone(), place: Some(admin_place()), source }
+    }
+
+    /// The words before the address.
+    fn role(&self) -> &'static str {
+        if self.place == Some(admin_place()) { "the admin address " } else { "" }
     }
 
     /// The error with the key that has the address.
@@ -44,12 +54,16 @@ fn place_of(config: &Config, address: &ListenAddress) -> Option<KeyPlace> {
     }
     match config.authorizers.iter().find(|it| it.listen == *address) {
         Some(authorizer) => Some(KeyPlace::in_table("authorizers", &authorizer.name, "listen")),
-        None => (config.admin == *address).then(|| KeyPlace::new("admin.listen")),
+        None => (config.admin == *address).then(admin_place),
     }
 }
 
+fn admin_place() -> KeyPlace {
+    KeyPlace::new("admin.listen")
+}
+
 /// Why an address cannot be bound, and the remedy.
-pub(crate) fn explain(address: &ListenAddress, error: &io::Error) -> String {
+fn explain(address: &ListenAddress, error: &io::Error) -> String {
     let kind = error.kind();
     let remedy = if error.get_ref().is_some() {
         "" // an error with words of its own has its remedy

@@ -326,6 +326,18 @@ fn a_stale_admin_socket_is_replaced_and_one_in_use_is_not() {
     complains(&ends("run", &pki, &text), 4, &[&problem, "Address already in use"]);
     assert_eq!(request_page(&socket, "/readyz"), "ready\n");
 
+    // `validate` and `run` have the same line for a socket that cannot be bound.
+    let missing = pki.path("missing");
+    let address = format!("unix:{}/a", missing.display());
+    let elsewhere = text.clone().set("admin.listen", address.as_str());
+    let problem = format!(
+        "cannot listen on the admin address unix:{0}/a: there is no directory {0}; create it",
+        missing.display()
+    );
+    complains(&ends("run", &pki, &elsewhere), 4, &[&problem]);
+    complains(&ends("validate", &pki, &elsewhere), 4, &[&problem]);
+    std::fs::write(&config, text.text()).unwrap();
+
     drop(child);
     let accept = ends_with(&["filter", "accept", "lost", "--config", config.to_str().unwrap()]);
     let problem = format!("the admin address unix:{}: Connection refused", socket.display());
