@@ -105,9 +105,16 @@ impl<'a, 'r> Decoder<'a, 'r> {
         match self.value.node {
             None => Ok(1),
             Some(DeValue::Integer(integer)) => {
-                let number = i128::from_str_radix(integer.as_str(), integer.radix()).ok();
-                let number = number.filter(|number| (min..=max).contains(number));
-                number.ok_or_else(|| self.unlike(expected()))
+                match i128::from_str_radix(integer.as_str(), integer.radix()) {
+                    Ok(number) if (min..=max).contains(&number) => Ok(number),
+                    Ok(number) if min == 0 && number < 0 && max >= i128::from(u64::MAX) => {
+                        Err(Fault::new(format!("{number}; give 0 or more")))
+                    }
+                    Ok(number) => {
+                        Err(Fault::new(format!("{number} is not between {min} and {max}")))
+                    }
+                    Err(_) => Err(self.unlike(expected())),
+                }
             }
             Some(_) => Err(self.unlike(expected())),
         }
@@ -243,6 +250,7 @@ impl<'a> Deserializer<'a> for Decoder<'a, '_> {
     number!(deserialize_i16, visit_i16, i16);
     number!(deserialize_i32, visit_i32, i32);
     number!(deserialize_i64, visit_i64, i64);
+    number!(deserialize_i128, visit_i128, i128);
     number!(deserialize_u8, visit_u8, u8);
     number!(deserialize_u16, visit_u16, u16);
     number!(deserialize_u32, visit_u32, u32);
@@ -322,6 +330,6 @@ impl<'a> Deserializer<'a> for Decoder<'a, '_> {
 
     serde::forward_to_deserialize_any! {
         <V: Visitor<'a>>
-        byte_buf char f32 f64 i128 identifier tuple tuple_struct u128 unit unit_struct
+        byte_buf char f32 f64 identifier tuple tuple_struct u128 unit unit_struct
     }
 }
