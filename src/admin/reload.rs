@@ -10,8 +10,8 @@ use tracing::info;
 
 use super::AdminState;
 use super::command::{self, BadCommand};
-use crate::snapshot::Rejection;
 use crate::snapshot::watch::{Command, ReloadOutcome};
+use crate::snapshot::{Rejection, WarningReport};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -28,7 +28,7 @@ struct ReloadedBody<'a> {
     /// The settings that were changed since the start and need a restart.
     restart_needed: &'a [&'static str],
     /// The warnings about what is in use, as `keygate validate` prints them.
-    warnings: Vec<&'a str>,
+    warnings: &'a [WarningReport],
 }
 
 pub(super) async fn respond(
@@ -48,6 +48,6 @@ pub(super) async fn respond(
         pending,
         rejected: report.rejections(),
         restart_needed: &report.restart_needed,
-        warnings: report.warnings.iter().map(|warning| warning.text.as_str()).collect(),
+        warnings: &report.warnings,
     }))
 }

@@ -37,7 +37,12 @@ struct Reloaded {
     rejected: Vec<RejectedFile>,
     restart_needed: Vec<String>,
     #[serde(default)]
-    warnings: Vec<String>,
+    warnings: Vec<ReloadWarning>,
+}
+
+#[derive(Deserialize)]
+struct ReloadWarning {
+    text: String,
 }
 
 #[derive(Deserialize)]
@@ -78,8 +83,8 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         let settings = printable(&restart_needed.join(", "));
         print(format_args!("read at the start only, restart to change them: {settings}"))?;
     }
-    for warning in &warnings {
-        print(format_args!("warning: {}", printable(warning)))?;
+    for ReloadWarning { text } in &warnings {
+        print(format_args!("warning: {}", printable(text)))?;
     }
     print(format_args!("snapshot {generation} is in use, rejected: {}", rejected.len()))?;
     Ok(exit)

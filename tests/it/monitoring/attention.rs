@@ -208,7 +208,15 @@ fn a_certificate_without_a_server_name_needs_attention_and_is_a_warning_of_reloa
     let reloaded = keygate(&["reload", "--config", admin.to_str().unwrap()]);
     assert_eq!(reloaded.status.code(), Some(0), "{}", output_text(&reloaded));
     assert!(output_text(&reloaded).contains(&warning), "{}", output_text(&reloaded));
+    let output = keygate(&["reload", "--json", "--config", admin.to_str().unwrap()]);
+    let reloaded: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let text = format!("service \"test\": {problem}");
+    let expected = json!([{ "kind": "service", "name": "test", "text": text }]);
+    assert_eq!(reloaded["warnings"], expected);
     let config = proxy.pki.path("keygate.toml");
+    let validated = keygate(&["validate", "--json", "--config", config.to_str().unwrap()]);
+    let validated: Value = serde_json::from_slice(&validated.stdout).unwrap();
+    assert!(validated["warnings"].as_array().unwrap().contains(&expected[0]), "{validated}");
     let validated = keygate(&["validate", "--config", config.to_str().unwrap()]);
     assert!(output_text(&validated).contains(&warning), "{}", output_text(&validated));
 }
