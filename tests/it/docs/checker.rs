@@ -13,7 +13,7 @@ const VECTORS: &str = include_str!("../../vectors/configuration-errors.txt");
 /// The configuration that the mistakes change.
 fn base() -> String {
     let tables = MINIMAL.replace("\n\n", "\n").replace("\"server.", "\"s.");
-    format!("workers = 2{tables}")
+    format!("workers = 2\n{tables}")
 }
 
 /// A mistake: text that replaces a piece of [`base`] or is appended, and the messages.

@@ -12,12 +12,8 @@ use crate::support::{MINIMAL, output_text, system, write_filter};
 
 const PAGE: &str = include_str!("../../../docs/configuration.md");
 
-/// A valid configuration. Each mistake replaces the line with its key, or is the first line.
-fn valid() -> &'static str {
-    MINIMAL.trim_start()
-}
-
-/// A row of the table.
+/// A row of the table. Each mistake replaces the line of [`MINIMAL`] with its key, or is the first
+/// line.
 struct Mistake<'a> {
     kind: &'a str,
     written: String,
@@ -67,9 +63,9 @@ impl Mistake<'_> {
         }
         let key = written.split_once(" = ").map(|(key, _)| format!("{key} = "));
         let is_same = |line: &str| key.as_ref().is_some_and(|key| line.starts_with(key.as_str()));
-        match valid().lines().find(|line| is_same(line)) {
-            Some(line) => valid().replace(line, written),
-            None => format!("{written}\n{}", valid()),
+        match MINIMAL.lines().find(|line| is_same(line)) {
+            Some(line) => MINIMAL.replace(line, written),
+            None => format!("{written}\n{MINIMAL}"),
         }
     }
 }
@@ -122,7 +118,7 @@ fn without_age(text: &str) -> String {
 }
 
 #[test]
-fn each_of_the_23_mistakes_is_reported_with_the_message_in_the_table() {
+fn each_mistake_is_reported_with_the_message_in_the_table() {
     let (pki, mistakes) = (files(), mistakes());
     assert_eq!(mistakes.len(), 23);
     let validate = |file: &str, text: &str| {
@@ -130,7 +126,7 @@ fn each_of_the_23_mistakes_is_reported_with_the_message_in_the_table() {
         let mut command = Command::new(BINARY);
         command.args(["validate", file]).current_dir(pki.directory()).output().unwrap()
     };
-    let valid = validate("keygate.toml", valid());
+    let valid = validate("keygate.toml", MINIMAL);
     assert_eq!(valid.status.code(), Some(0), "{}", output_text(&valid));
     for mistake in &mistakes {
         let output = validate(mistake.file(), &mistake.text());
