@@ -12,7 +12,7 @@ use super::super::{
 use super::Checker;
 use super::values::port_above_maximum;
 
-/// Maximum number of servers; a larger number is a typing error.
+/// Maximum number of servers.
 const MAX_SERVERS: usize = 1000;
 
 impl Checker<'_> {
@@ -83,7 +83,7 @@ impl Checker<'_> {
                 }
             };
             let problem = match port_above_maximum(url) {
-                Some(port) => format!("{url:?}: {port} is no port; give 1 to 65535"),
+                Some(port) => format!("{url:?}: {port} is not a port; give 1 to 65535"),
                 None => format!("{url:?} is not an upstream; write {forms}"),
             };
             match self.server_address(path, url, other) {

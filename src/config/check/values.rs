@@ -99,7 +99,7 @@ impl Checker<'_> {
 
 fn no_address(listen: &str, example: &str) -> String {
     match port_above_maximum(listen) {
-        Some(port) => format!("{listen:?}: {port} is no port; give 1 to 65535"),
+        Some(port) => format!("{listen:?}: {port} is not a port; give 1 to 65535"),
         None => format!("{listen:?} is not an address and a port, such as {example}"),
     }
 }

@@ -5,10 +5,8 @@ use std::ops::Range;
 
 use serde::de::{Error, Expected, Unexpected};
 
+use crate::config::reference;
 use crate::config::suggestion::suggestion;
-
-/// The keys of the top that are no tables. Below the header of a table, TOML makes them its keys.
-const TOP: [&str; 1] = ["workers"];
 
 /// Treatment of a value with a problem when the conversion is repeated.
 #[derive(Debug, Clone, Copy)]
@@ -83,8 +81,8 @@ impl Error for Fault {
 
     fn unknown_field(key: &str, known: &'static [&'static str]) -> Self {
         let hint = match suggestion(key, known) {
-            hint if hint.is_empty() && TOP.contains(&key) && !known.contains(&"services") => {
-                "; it is a key of the top, so that it belongs above the first table".to_owned()
+            hint if hint.is_empty() && is_top_level(key) && !known.contains(&"services") => {
+                "; it is a top-level key; write it above the first table".to_owned()
             }
             hint if hint.is_empty() => format!("; the keys here are {}", known.join(", ")),
             hint => hint,
@@ -98,6 +96,12 @@ impl Error for Fault {
             ..Self::new("the key is missing; add it, because it has no default".to_owned())
         }
     }
+}
+
+/// Whether `key` belongs to no table. Below the header of a table, TOML makes it a key of that table.
+fn is_top_level(key: &str) -> bool {
+    let mut top = reference::tables().into_iter().filter(|table| table.name.is_empty());
+    top.any(|table| table.keys.iter().any(|known| known.name == key))
 }
 
 /// `"a"`, or `one of "a", "b"`.
