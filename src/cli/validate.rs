@@ -141,10 +141,9 @@ impl Checked {
                 "{address}: this machine has no such address, so that `run` cannot listen on it"
             )
         });
-        let mut report = loader.report();
-        report.warnings.extend(foreign.map(WarningReport::of_configuration));
         let (source, failures) = (Vec::new(), Vec::new());
-        let mut checked = Self { config, report, source, failures };
+        let mut checked = Self { config, report: loader.report(), source, failures };
+        checked.warn(foreign);
         if let Some(confirm) = checked.config.confirm.clone()
             && let Err(error) = checked.check_source(path, &confirm, online)
         {

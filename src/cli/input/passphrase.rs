@@ -9,6 +9,7 @@ use console::Term;
 use zeroize::Zeroizing;
 
 use crate::cli::CliError;
+use crate::cli::printable::printable;
 use crate::regular_file::{FileSize, explain};
 
 #[derive(Debug, clap::Args)]
@@ -82,5 +83,5 @@ impl PassphraseSource {
 /// The name of an input, which must not control the terminal.
 fn shown(input: &str) -> String {
     let name = if input == "-" { "standard input" } else { input };
-    name.replace(char::is_control, "?")
+    printable(name)
 }

@@ -14,7 +14,7 @@ struct Validation<'a> {
     file: String,
     valid: bool,
     errors: Vec<ErrorRow<'a>>,
-    /// Empty if there is no report, which has the warnings otherwise.
+    /// `[]` if nothing was loaded; a report has its own `warnings`.
     #[serde(skip_serializing_if = "Option::is_none")]
     warnings: Option<[(); 0]>,
     /// What would be in use, as `/status` shows it, and its warnings.
