@@ -2,11 +2,12 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::fs::{Access, access};
 use tracing::warn;
 
 use crate::regular_file::cause;
@@ -48,16 +49,22 @@ impl LogFile {
     /// Checks that the file at `path` can be opened, without creating it.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be opened for appending, or if neither the file nor its
-    /// directory exists.
+    /// Returns an error if the file cannot be opened for appending, or if it does not exist and its
+    /// directory cannot be written.
     pub fn check(path: &Path) -> io::Result<()> {
         match options().open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let directory = path.parent().filter(|it| !it.as_os_str().is_empty());
-                let metadata = directory.unwrap_or(Path::new(".")).metadata()?;
-                if metadata.is_dir() { Ok(()) } else { Err(io::ErrorKind::NotADirectory.into()) }
+                let directory = directory.unwrap_or(Path::new("."));
+                if !directory.metadata()?.is_dir() {
+                    return Err(io::ErrorKind::NotADirectory.into());
+                }
+                Ok(access(directory, Access::WRITE_OK | Access::EXEC_OK)?)
             }
-            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(()), // a pipe without reader
+            // A pipe without a reader. A socket has the same error.
+            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {
+                if path.metadata()?.file_type().is_fifo() { Ok(()) } else { Err(error) }
+            }
             opened => opened.map(drop),
         }
     }
@@ -98,5 +105,28 @@ impl Write for LogFile {
 
     fn flush(&mut self) -> io::Result<()> {
         self.file.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_check_creates_nothing_and_takes_files_and_pipes_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name| directory.path().join(name);
+        LogFile::check(&path("new.log")).unwrap();
+        assert!(!path("new.log").exists());
+        let pipe = path("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        LogFile::check(&pipe).unwrap();
+        let _socket = UnixListener::bind(path("socket")).unwrap();
+        LogFile::check(&path("socket")).unwrap_err();
+        LogFile::check(&path("missing/a.log")).unwrap_err();
+        LogFile::check(&path("pipe/a.log")).unwrap_err();
+        LogFile::check(directory.path()).unwrap_err();
     }
 }

@@ -226,6 +226,8 @@ impl LoadError {
 fn remedy_for_state(error: &io::Error) -> &'static str {
     if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
         "make room in state.dir"
+    } else if error.kind() == io::ErrorKind::FileTooLarge {
+        "configure fewer filters or CRLs, or run several processes with a state.dir each"
     } else if error.kind() == io::ErrorKind::InvalidData {
         "restore the file from a backup, or remove it to accept older filters or CRLs"
     } else {
