@@ -61,11 +61,14 @@ pub(crate) fn read(path: &Path, max_size: u64) -> io::Result<Vec<u8>> {
 /// The cause of an error of the operating system, and the remedy if the path, its permissions or
 /// the size of the file may be wrong.
 pub(crate) fn explain(error: &io::Error) -> String {
-    explain_sized(error, "give the path of another file, because no setting raises this maximum")
+    explain_with_remedy(
+        error,
+        "give the path of another file, because no setting raises this maximum",
+    )
 }
 
 /// Like [`explain`], with the remedy for a file that is too large.
-pub(crate) fn explain_sized(error: &io::Error, if_too_large: &str) -> String {
+pub(crate) fn explain_with_remedy(error: &io::Error, if_too_large: &str) -> String {
     let cause = cause(error);
     let remedy = if error.kind() == io::ErrorKind::NotFound {
         "create it, or correct the path"
@@ -151,7 +154,7 @@ mod tests {
         assert_eq!(error.to_string(), "larger than 4 bytes: it has 5 bytes");
         let remedy = "give the path of another file, because no setting raises this maximum";
         assert_eq!(explain(&error), format!("{error}; {remedy}"));
-        assert_eq!(explain_sized(&error, "raise it"), format!("{error}; raise it"));
+        assert_eq!(explain_with_remedy(&error, "raise it"), format!("{error}; raise it"));
     }
 
     #[test]

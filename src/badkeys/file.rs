@@ -59,7 +59,7 @@ pub enum BlocklistFileError {
         source: MetadataError,
     },
     /// The file cannot be read.
-    #[error("{}", regular_file::explain_sized(.0, "raise max_size, or give the path of a blocklist"))]
+    #[error("{}", regular_file::explain_with_remedy(.0, "raise max_size, or give the path of a blocklist"))]
     Read(#[from] io::Error),
 }
 

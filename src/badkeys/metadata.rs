@@ -85,7 +85,7 @@ pub enum MetadataError {
         found: String,
     },
     /// The file cannot be read.
-    #[error("{}", regular_file::explain_sized(.0, "fetch the file again"))]
+    #[error("{}", regular_file::explain_with_remedy(.0, "fetch the file again"))]
     Read(#[from] io::Error),
     /// The SHA-256 is not one.
     #[error("blocklist_sha256: {found:?} is not 64 hex digits; fetch the file again")]

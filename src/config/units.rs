@@ -169,12 +169,14 @@ fn bytes(text: &str) -> Result<u64, String> {
     let size: Option<bytesize::ByteSize> = trimmed.parse().ok();
     match size.filter(|_| is_number && SIZE_UNITS.contains(&unit)) {
         Some(size) => Ok(size.as_u64()),
-        None => Err(format!("{text:?} is not a size; write {}", in_bytes(number, is_number, unit))),
+        None => {
+            Err(format!("{text:?} is not a size; write {}", size_remedy(number, is_number, unit)))
+        }
     }
 }
 
 /// Remedy for a size with the unit `unit`.
-fn in_bytes(number: &str, is_number: bool, unit: &str) -> String {
+fn size_remedy(number: &str, is_number: bool, unit: &str) -> String {
     let unit = unit.to_ascii_uppercase();
     match unit.trim_end_matches('B').trim_end_matches('I') {
         "" if is_number && unit.is_empty() => {

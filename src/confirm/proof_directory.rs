@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::proof::MAX_BODY;
-use crate::regular_file::{self, explain, explain_sized};
+use crate::regular_file::{self, explain, explain_with_remedy};
 use crate::spki::Fingerprint;
 
 /// Suffixes of the names of proofs.
@@ -26,7 +26,7 @@ pub(super) fn files<'a>(
             Ok(body) => Some(Ok((path, body))),
             Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => None,
             Err(error) => {
-                let problem = explain_sized(&error, "a proof is smaller: remove the file");
+                let problem = explain_with_remedy(&error, "a proof is smaller: remove the file");
                 Some(Err(io::Error::new(error.kind(), format!("{}: {problem}", path.display()))))
             }
         }

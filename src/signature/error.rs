@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::keys::{KEY_LENGTH, KEY_TEXT_LENGTH};
 use super::{UNTRUSTED, algorithm_and_id};
-use crate::regular_file::{cause, explain_sized};
+use crate::regular_file::{cause, explain_with_remedy};
 
 /// Why the signature of a file cannot be relied on.
 #[derive(Debug, thiserror::Error)]
@@ -111,7 +111,7 @@ fn problem_of_keys(path: &Path, problem: &SignatureFileError) -> String {
         SignatureFileError::Read(error) if error.kind() == io::ErrorKind::NotFound => {
             "give the path of the file that `minisign -G` wrote for the public key (.pub)"
         }
-        SignatureFileError::Read(error) => return explain_sized(error, GIVE_FILE),
+        SignatureFileError::Read(error) => return explain_with_remedy(error, GIVE_FILE),
         SignatureFileError::SecretKey => {
             "give the file of the public key (.pub), and remove the secret key from this machine"
         }
@@ -128,7 +128,7 @@ fn problem_of_signature(problem: &SignatureFileError) -> String {
     const SIGN: &str = "sign the file again with `minisign -S`, or fetch the signature again";
     match problem {
         SignatureFileError::Legacy => problem.to_string(),
-        SignatureFileError::Read(error) => explain_sized(error, SIGN),
+        SignatureFileError::Read(error) => explain_with_remedy(error, SIGN),
         SignatureFileError::Algorithm
         | SignatureFileError::Line { .. }
         | SignatureFileError::SecretKey

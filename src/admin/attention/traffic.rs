@@ -87,10 +87,10 @@ fn full_address(load: &AddressLoad, view: &View) -> Option<Attention> {
          limit: see limits.max_connections"
     );
     let address = address.to_string();
-    let services = view.report.services.iter().find(|service| service.listen == address);
-    let authorizers = view.report.authorizers.iter().find(|it| it.listen == address);
-    let row = (services.map(|service| format!("service-{}", service.name)))
-        .or(authorizers.map(|authorizer| format!("authorizer-{}", authorizer.name)))?;
+    let service = view.report.services.iter().find(|service| service.listen == address);
+    let authorizer = view.report.authorizers.iter().find(|it| it.listen == address);
+    let row = (service.map(|service| format!("service-{}", service.name)))
+        .or(authorizer.map(|authorizer| format!("authorizer-{}", authorizer.name)))?;
     Some(red(format!("address {address}"), problem, row))
 }
 

@@ -165,7 +165,7 @@ impl Record {
     pub(crate) fn record_broken_response(&self, error: &impl Display) {
         self.set_error(error);
         if let Some(spans) = &self.spans {
-            spans.record_broken_response();
+            spans.record_incomplete();
         }
     }
 
@@ -215,7 +215,7 @@ impl Record {
         self.response_bytes.set(bytes.to_client);
         self.is_complete.set(end == TunnelEnd::Complete);
         if let (Some(spans), TunnelEnd::Aborted) = (&self.spans, end) {
-            spans.record_broken_response();
+            spans.record_incomplete();
         }
     }
 }

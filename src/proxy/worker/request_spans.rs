@@ -75,7 +75,7 @@ impl RequestSpans {
     }
 
     /// Records that the response, or the tunnel after it, broke off.
-    pub(super) fn record_broken_response(&self) {
+    pub(super) fn record_incomplete(&self) {
         self.outcome.borrow_mut().error = Some(UpstreamFailure::Incomplete.as_str());
     }
 

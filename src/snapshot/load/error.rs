@@ -12,7 +12,7 @@ use crate::badkeys::BlocklistFileError;
 use crate::config::{FilterConfig, KeyPlace, ListConfig, PlacedProblem};
 use crate::guard::ListError;
 use crate::pkbf::FilterError;
-use crate::regular_file::{cause, explain, explain_sized};
+use crate::regular_file::{cause, explain, explain_with_remedy};
 use crate::shell;
 use crate::signature::SignatureError;
 use crate::snapshot::credential_owner::CredentialOwner;
@@ -256,7 +256,7 @@ pub enum ListFileError {
         entries: usize,
     },
     /// The file cannot be read.
-    #[error("{}", explain_sized(.0, "raise max_size, or give the path of a list"))]
+    #[error("{}", explain_with_remedy(.0, "raise max_size, or give the path of a list"))]
     Read(#[from] io::Error),
     /// The blocklist is older than the one in use, or has no date by which it could be compared.
     #[error(
