@@ -40,8 +40,8 @@ const MAX_QUEUED: usize = BACKLOG.unsigned_abs() as usize + 1;
 
 /// Maximum time for the TLS handshake of an asker, 10 s.
 const ASKER_HANDSHAKE: Duration = Duration::from_secs(10);
-/// Minimum time without an acknowledgement from an asker after which its connection is aborted, 5
-/// s.
+/// Minimum time without an acknowledgement from an asker after which its connection is aborted,
+/// 5 s.
 const MIN_UNACKNOWLEDGED: Duration = Duration::from_secs(5);
 
 /// A configured address, bound once per worker.

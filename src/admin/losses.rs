@@ -1,4 +1,4 @@
-//! What the process has lost: lines of the logs, spans, writes in the state directory.
+//! Losses of the process: lines of the logs, spans, writes in the state directory.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ pub(super) struct Losses {
     /// Lines that were dropped, by log.
     pub(super) log_lines: BTreeMap<String, f64>,
     /// Spans that were not exported, by reason. Those above `max_spans_per_second` are left out,
-    /// because the configuration wants their loss.
+    /// because that limit is configured.
     pub(super) spans: BTreeMap<String, f64>,
     /// Failed writes in the state directory.
     pub(super) state_writes: f64,

@@ -20,7 +20,7 @@ pub(super) fn rendered(
     }
 }
 
-/// A line of text.
+/// A response with one line of text.
 pub(super) fn text(status: StatusCode, text: &str) -> Response<Full<Bytes>> {
     let mut response = typed("text/plain; charset=utf-8", format!("{text}\n"));
     *response.status_mut() = status;

@@ -70,7 +70,7 @@ pub(super) async fn respond(
 pub(super) enum AdminCommand {
     /// Accepts the waiting update of the filter with this name.
     Accept(String),
-    /// Fails readiness, or ends that.
+    /// Fails readiness, or undoes it.
     Drain,
     /// Reads changed files again.
     Reload,

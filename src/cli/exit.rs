@@ -82,7 +82,7 @@ pub(super) enum CliError {
     Server(#[from] ServerError),
     #[error("{}: {source}", path.display())]
     Signature { path: PathBuf, source: SignatureError },
-    /// What `configuration` names cannot be used.
+    /// A file, address or setting in `configuration` cannot be used.
     #[error("{source}")]
     Start { configuration: PathBuf, source: ServerError },
     #[error("{operation}: {source}")]
@@ -98,7 +98,7 @@ impl CliError {
         Self::System { operation, source: source.into() }
     }
 
-    /// What prevents the start of `configuration`.
+    /// A file, address or setting in `configuration` cannot be used.
     pub(super) fn start(configuration: &Path, source: impl Into<ServerError>) -> Self {
         Self::Start { configuration: configuration.to_owned(), source: source.into() }
     }

@@ -100,7 +100,7 @@ impl InputCounts {
 const MAX_PLACES: u64 = 10;
 
 /// Maximum number of PKCS #12 stores in one input that are decrypted. Each takes some seconds at
-/// most, and asks for a passphrase.
+/// most, and asks for a passphrase. Further ones are reported as unusable.
 const MAX_STORES: u64 = 10;
 
 /// Bytes per read.
@@ -172,9 +172,9 @@ struct InputReader<V> {
     is_below_directory: bool,
     /// The first unusable places of the input that is being read.
     places: Vec<String>,
-    /// Number of unusable places of that input.
+    /// Number of unusable places of the current input.
     place_count: u64,
-    /// Number of PKCS #12 stores of that input that need a passphrase.
+    /// Number of PKCS #12 stores of the current input that need a passphrase.
     store_count: u64,
 }
 

@@ -55,7 +55,7 @@ fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, CliError> {
     let found = read.map_err(failed)? as u64;
     if found > MAX_SIZE {
         let problem = format!(
-            "larger than {}, so that it is neither a proof nor a private key",
+            "larger than {}, so it is neither a proof nor a private key",
             FileSize(MAX_SIZE)
         );
         return Err(failed(io::Error::other(problem)));

@@ -60,7 +60,7 @@ impl KeyPlace {
 pub struct PlacedProblem {
     /// The key that causes the error; `None` if no key does.
     pub place: Option<KeyPlace>,
-    /// What was found, and the remedy.
+    /// The problem and its remedy.
     pub problem: String,
 }
 
@@ -71,11 +71,11 @@ pub struct LocatedProblem {
     pub file: Option<PathBuf>,
     /// Number of the line, counted from 1. `None` if the file does not set the key.
     pub line: Option<usize>,
-    /// What was found, and the remedy.
+    /// The problem and its remedy.
     pub problem: String,
 }
 
-/// `FILE:LINE: PROBLEM`, without what is not known.
+/// `FILE:LINE: PROBLEM`; unknown parts are left out.
 impl fmt::Display for LocatedProblem {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(file) = &self.file {

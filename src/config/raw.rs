@@ -33,9 +33,9 @@ use super::{
 };
 use crate::guard::{Decision, Depth, RejectWith, WeakCheck};
 
-/// Number of threads, at most 1024; a larger number is a typing error.
+/// Number of threads.
 pub(super) type Workers = Bounded<usize, 0, 1024>;
-/// Number of connections, at most 2^24; a larger number is a typing error.
+/// Number of connections.
 pub(super) type Connections = Bounded<usize, 1, { 1 << 24 }>;
 
 #[derive(Debug, Deserialize)]

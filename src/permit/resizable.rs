@@ -49,7 +49,7 @@ impl ResizableSemaphore {
         inner.free.add_permits(more.saturating_sub(over.unwrap_or_default()));
     }
 
-    /// The limit.
+    /// Maximum number of permits.
     pub(crate) fn limit(&self) -> usize {
         self.0.limit.load(Ordering::Relaxed)
     }

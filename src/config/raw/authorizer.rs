@@ -105,9 +105,9 @@ pub(in crate::config) struct RawChecks {
     pub(in crate::config) allow: Option<RawAllow>,
 }
 
-/// Number of connections of askers; a larger number is a typing error.
+/// Number of connections of askers.
 pub(in crate::config) type AskerConnections = Bounded<usize, 1, { 1 << 20 }>;
-/// Number of concurrent questions on a connection; a larger number is a typing error.
+/// Number of concurrent questions on a connection.
 pub(in crate::config) type QuestionCount = Bounded<u32, 1, 100_000>;
 /// Size of a question. The minimum is hyper's smallest read buffer, the maximum the default limit
 /// of gRPC messages.

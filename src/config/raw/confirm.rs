@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::super::number::Bounded;
 use super::super::units::DurationText;
 
-/// Number of questions a second; a larger number is a typing error.
+/// Number of questions a second.
 pub(in crate::config) type QuestionRate = Bounded<u32, 1, 1000>;
 
 #[derive(Debug, Deserialize)]

@@ -77,7 +77,7 @@ pub(in crate::config) struct RawClientAuth {
 pub(in crate::config) type HeaderSize = SizeText<8192, { 1 << 20 }>;
 /// Number of fields in a request head; servers reject longer heads.
 pub(in crate::config) type HeaderCount = Bounded<usize, 1, 1000>;
-/// Number of concurrent requests on a connection; a larger number is a typing error.
+/// Number of concurrent requests on a connection.
 pub(in crate::config) type StreamCount = Bounded<u32, 1, 10_000>;
 
 #[derive(Debug, Deserialize)]

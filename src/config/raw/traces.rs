@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::super::number::Bounded;
 use super::super::units::DurationText;
 
-/// One of this many traces; a larger number is a typing error.
+/// One of this many traces.
 pub(in crate::config) type SampleRatio = Bounded<u32, 0, 1_000_000>;
 /// Number of spans a second: the control thread encodes each.
 pub(in crate::config) type SpanRate = Bounded<u32, 1, 100_000>;

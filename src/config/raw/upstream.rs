@@ -51,7 +51,7 @@ impl<'de> Deserialize<'de> for RawServer {
     }
 }
 
-/// Weight of a server; a larger number is a typing error.
+/// Weight of a server.
 type Weight = Bounded<u32, 1, 1000>;
 
 #[derive(Debug, Deserialize)]

@@ -1,7 +1,7 @@
 //! The connection below h2, which gathers what h2 writes.
 //!
-//! h2 writes and flushes each DATA frame on its own. Over TLS this is a system call for each 16
-//! KiB. Here a flush of h2 does nothing. The connection is flushed when its buffer is full, and
+//! h2 writes and flushes each DATA frame on its own. Over TLS this is a system call for each
+//! 16 KiB. Here a flush of h2 does nothing. The connection is flushed when its buffer is full, and
 //! when h2 has nothing left to write.
 
 use std::cell::RefCell;

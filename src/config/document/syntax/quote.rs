@@ -1,7 +1,7 @@
 //! How much of a line a message quotes.
 //!
 //! A file of secrets may be given as the configuration by mistake: a private key, a passphrase, a
-//! token. Messages are printed and logged, so that only lines of a configuration are quoted.
+//! token. Messages are printed and logged, so only lines of a configuration are quoted.
 
 use std::collections::BTreeSet;
 
@@ -96,7 +96,7 @@ impl KnownKeys {
         }
     }
 
-    /// Whether a line is one of several lines of a list that a known key has.
+    /// Whether the line continues a list whose key is known.
     fn continues_list(&self, text: &str, number: usize) -> bool {
         let lines: Vec<&str> = text.lines().take(number).map(str::trim).collect();
         let is_element = |line: &str| line.is_empty() || line.starts_with(['"', '\'', '{', '#']);
