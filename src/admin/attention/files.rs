@@ -77,8 +77,17 @@ fn own_keys(view: &View) -> Vec<Attention> {
     compromised.collect()
 }
 
-/// A state directory that cannot be written.
-fn unsaved_state(view: &View) -> Option<Attention> {
+/// A state directory that cannot be written, or that another process uses.
+fn unsaved_state(view: &View) -> Vec<Attention> {
+    let waits = value(&view.scrape, "keygate_state_lock_waiting") > 0.0;
+    let locked = waits.then(|| {
+        let problem = "another process uses it, and nothing is saved until it ends";
+        amber("state directory", problem, "configuration")
+    });
+    unwritable_state(view).into_iter().chain(locked).collect()
+}
+
+fn unwritable_state(view: &View) -> Option<Attention> {
     let problem = match view.report.unsaved.as_slice() {
         [] if view.losses.state_writes > 0.0 => {
             let failed = view.losses.state_writes;
@@ -90,15 +99,13 @@ fn unsaved_state(view: &View) -> Option<Attention> {
     Some(red("state directory", problem, "configuration"))
 }
 
-/// Files that hang, and a state directory that another process uses.
-fn hung_files(scrape: &Scrape) -> Vec<Attention> {
-    let value = |series: &str| scrape.values(series).next().map_or(0.0, |(_, value)| value);
-    let hung = value("keygate_files_hung");
+/// Files that hang.
+fn hung_files(scrape: &Scrape) -> Option<Attention> {
+    let hung = value(scrape, "keygate_files_hung");
     let problem = format!("{hung} do not respond: see the log");
-    let hung = (hung > 0.0).then(|| red("files", problem, "configuration"));
-    let locked = (value("keygate_state_lock_waiting") > 0.0).then(|| {
-        let problem = "another process uses it, and nothing is saved until it ends";
-        amber("state directory", problem, "configuration")
-    });
-    hung.into_iter().chain(locked).collect()
+    (hung > 0.0).then(|| red("files", problem, "configuration"))
+}
+
+fn value(scrape: &Scrape, series: &str) -> f64 {
+    scrape.values(series).next().map_or(0.0, |(_, value)| value)
 }
