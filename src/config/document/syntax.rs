@@ -109,6 +109,9 @@ pub(in crate::config) fn encoding_problem(error: &FromUtf8Error) -> ConfigProble
 /// The cause and the remedy of a comment of another language.
 const COMMENT: &str = "a comment begins with `#`; write `#` in front";
 
+/// The cause and the remedy of a key or table in a line that is not quoted.
+const TWICE: &str = "this key or table occurs twice; remove one";
+
 /// A place where the text is not TOML.
 struct Slip<'a> {
     text: &'a str,
@@ -160,16 +163,12 @@ impl<'a> Slip<'a> {
     fn explain_unquoted(&self, description: &str) -> String {
         let cause = match description {
             "key with no value" if self.is_comment() => COMMENT,
-            "duplicate key" => {
-                "the line has a key or a table for the second time; remove one of the two"
-            }
+            "duplicate key" => TWICE,
             "key with no value" => "a key is followed by `=` and its value; write `KEY = VALUE`",
             "string values must be quoted" | "invalid boolean" | "invalid float" => {
                 "not a value of TOML; write text in quotes"
             }
-            _ if description.starts_with("cannot extend value") => {
-                "the line has a key or a table for the second time; remove one of the two"
-            }
+            _ if description.starts_with("cannot extend value") => TWICE,
             _ => remedy(description),
         };
         cause.to_owned()
