@@ -70,7 +70,7 @@ mod tests {
             "{\n dns = [\"a.example\",\n \"a*.example\"],\n uri = [\"spiffe://example.org/a?b\"] }";
         let [service, authorizer] = problems(rules);
         for (problem, name, line) in
-            [(service, "services.orders", 12), (authorizer, "authorizers.edge", 18)]
+            [(service, "services.orders", 11), (authorizer, "authorizers.edge", 17)]
         {
             for expected in [
                 format!(

@@ -21,7 +21,7 @@ fn the_shortest_configuration_has_safe_defaults_and_paths_relative_to_the_file()
 #[test]
 fn an_unknown_key_is_an_error_with_its_line() {
     let message = problem(&changed("path = \"lost.pkbf\"", "path = \"lost.pkbf\"\nmax_sice = 1"));
-    assert!(message.starts_with("/etc/keygate/keygate.toml:5:"), "{message}");
+    assert!(message.starts_with("/etc/keygate/keygate.toml:4:"), "{message}");
     assert!(message.contains("did you mean \"max_size\"?"), "{message}");
 }
 
@@ -65,13 +65,13 @@ fn the_path_of_a_unix_socket_has_107_bytes_at_most() {
 #[test]
 fn an_error_names_the_field_of_the_invalid_value() {
     for (from, to, field, found) in [
-        ("[[filters]]", "[[ignored]]", ":2:", "there is no key \"ignored\""),
-        ("name = \"lost\"", "name = \"a b\"", ":3:8: filters.name", "\"a b\""),
+        ("[[filters]]", "[[ignored]]", ":1:", "there is no key \"ignored\""),
+        ("name = \"lost\"", "name = \"a b\"", ":2:8: filters.name", "\"a b\""),
         ("127.0.0.1:8443", "localhost", "services.orders.listen", "\"localhost\""),
         ("http://127", "https://127", "services.orders.upstream.tls", "https://127"),
         ("http://127", "ftp://127", "services.orders.upstream.servers", "ftp://127"),
         ("http://127", "127", "services.orders.upstream.servers", "\"127"),
-        ("\"lost.pkbf\"", "\"\"", ":4:8: filters.lost.path", "empty; give a path"),
+        ("\"lost.pkbf\"", "\"\"", ":3:8: filters.lost.path", "empty; give a path"),
         ("\"server.pem\"", "\"\"", "services.orders.tls.certificate", "empty; give a path"),
         ("\"server.key\"", "\"\"", "services.orders.tls.private_key", "empty; give a path"),
         ("\"ca.pem\"", "\"\"", "services.orders.client_auth.trust_anchors", "empty; give a path"),
