@@ -193,7 +193,7 @@ fn an_unusable_input_is_named() {
         ("lost.pem", "no private key in PEM or DER, but a certificate or a public key"),
         ("prose", "no private key in PEM or DER"),
         ("ssh", "`ssh-keygen -p -m PEM -f FILE` converts an OpenSSH key"),
-        ("large", "larger than 1 MiB, so that it is neither a proof nor a private key"),
+        ("large", "larger than 1 MiB, so it is neither a proof nor a private key"),
         ("none", "No such file or directory"),
     ] {
         for arguments in [&["create", file][..], &["verify", file, "lost.pem"]] {
