@@ -7,7 +7,7 @@ use std::time::Duration;
 use hyper::header::HeaderName;
 use ipnet::IpNet;
 
-use super::{ClientAuthMode, ExpiredCrl, ListenAddress, Networks, TlsVersion};
+use super::{ClientAuthMode, ExpiredCrl, KeyPlace, ListenAddress, Networks, TlsVersion};
 use crate::guard::Policy;
 
 /// An authorizer, which answers questions of other proxies about their clients.
@@ -48,6 +48,12 @@ pub struct AuthorizerConfig {
 }
 
 impl AuthorizerConfig {
+    /// The key of its address.
+    #[must_use]
+    pub fn listen_place(&self) -> KeyPlace {
+        KeyPlace::in_table("authorizers", &self.name, "listen")
+    }
+
     /// The paths of all files that the authorizer names.
     #[must_use]
     pub fn files(&self) -> Vec<&Path> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use hyper::header::HeaderName;
 use ipnet::IpNet;
 
-use super::UpstreamConfig;
+use super::{KeyPlace, UpstreamConfig};
 use crate::guard::Policy;
 
 /// A service behind the proxy.
@@ -58,6 +58,12 @@ pub struct ServiceConfig {
 }
 
 impl ServiceConfig {
+    /// The key of its address.
+    #[must_use]
+    pub fn listen_place(&self) -> KeyPlace {
+        KeyPlace::in_table("services", &self.name, "listen")
+    }
+
     /// The paths of all files that the service names.
     #[must_use]
     pub fn files(&self) -> Vec<&Path> {

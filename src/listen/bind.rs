@@ -50,10 +50,10 @@ impl BindError {
 fn place_of(config: &Config, address: &ListenAddress) -> Option<KeyPlace> {
     let listens = |listen| ListenAddress::Tcp(listen) == *address;
     if let Some(service) = config.services.iter().find(|it| listens(it.listen)) {
-        return Some(KeyPlace::in_table("services", &service.name, "listen"));
+        return Some(service.listen_place());
     }
     match config.authorizers.iter().find(|it| it.listen == *address) {
-        Some(authorizer) => Some(KeyPlace::in_table("authorizers", &authorizer.name, "listen")),
+        Some(authorizer) => Some(authorizer.listen_place()),
         None => (config.admin == *address).then(admin_place),
     }
 }

@@ -45,12 +45,12 @@ impl Ports {
         });
         let urls = urls(config).map(|(url, place)| (url.port, place));
         let resolver = first_host_name(config).map(|place| (DNS_PORT, place));
-        let services = config.services.iter().map(|service| {
-            (service.listen.port(), KeyPlace::in_table("services", &service.name, "listen"))
-        });
-        let listeners = config.authorizers.iter().map(|authorizer| {
-            (&authorizer.listen, KeyPlace::in_table("authorizers", &authorizer.name, "listen"))
-        });
+        let services =
+            config.services.iter().map(|service| (service.listen.port(), service.listen_place()));
+        let listeners = config
+            .authorizers
+            .iter()
+            .map(|authorizer| (&authorizer.listen, authorizer.listen_place()));
         let listeners = listeners.chain([(&config.admin, KeyPlace::new("admin.listen"))]);
         let listeners = listeners.filter_map(|(listen, place)| match listen {
             ListenAddress::Tcp(address) => Some((address.port(), place)),
@@ -148,7 +148,7 @@ pub(super) fn socket_directories(config: &Config) -> Vec<PathBuf> {
 /// The directories of the Unix sockets of authorizers, each with the key that names the socket.
 pub(super) fn asker_directories(config: &Config) -> impl Iterator<Item = (PathBuf, KeyPlace)> {
     config.authorizers.iter().filter_map(|authorizer| {
-        let place = KeyPlace::in_table("authorizers", &authorizer.name, "listen");
+        let place = authorizer.listen_place();
         Some((directory_of(&authorizer.listen)?, place))
     })
 }
