@@ -466,7 +466,8 @@ fn a_waiting_update_that_has_gone_is_not_offered_and_not_accepted() {
     assert_eq!(status["filters"][0]["acceptable"], false, "{status}");
     assert!(!scene.keygate.admin("/").1.contains("filter accept"));
     let condition = &status["attention"][0];
-    assert_eq!((&condition["level"], &condition["command"]), (&"red".into(), &Value::Null));
+    let look = format!("keygate filter info {}", scene.pki.path("lost.pkbf").display());
+    assert_eq!((&condition["level"], &condition["command"]), (&"red".into(), &look.into()));
     assert!(contains(&condition["problem"], "rejected (rollback): "), "{condition}");
     for arguments in [&["lost", "--yes"][..], &["lost", "--sha256", waiting.as_str().unwrap()]] {
         let output = scene.accept(arguments);
