@@ -129,6 +129,16 @@ fn the_page_answers_its_four_questions_at_both_widths_and_in_both_colour_schemes
     assert!(down["state"].starts_with("unhealthy since 2"), "{down:?}");
     assert!(down["last check"].contains("Connection refused"), "{down:?}");
 
+    // Ordinary names are not broken.
+    let broken = "const lines = it => {
+            const range = document.createRange();
+            range.selectNodeContents(it);
+            return range.getClientRects().length;
+        };
+        const names = document.querySelectorAll('#services tbody th, #servers tbody th');
+        return [names.length, [...names].filter(it => lines(it) > 1).map(it => it.innerText)]";
+    assert_eq!(browser.run(broken), json!([3, []]));
+
     // What expires next?
     let first = cells(&browser, "expiry-0");
     assert_eq!((&*first["kind"], &*first["state"]), ("exception", "soon"));
