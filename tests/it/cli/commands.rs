@@ -1,6 +1,7 @@
 //! Commands to the running proxy: `keygate reload` and `keygate drain`.
 
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
@@ -263,8 +264,12 @@ fn the_commands_work_over_a_unix_socket_that_the_environment_names() {
         assert_eq!(output.status.code(), Some(2), "{}", output_text(&output));
         assert!(output_text(&output).contains("/nowhere/a.toml"), "{}", output_text(&output));
     }
-    let output = command(&["drain"]).env("KEYGATE_CONFIG", "").output().unwrap();
-    assert!(output_text(&output).contains("/etc/keygate/keygate.toml"), "{}", output_text(&output));
+    // Without draining a keygate that this machine runs.
+    let default = "/etc/keygate/keygate.toml";
+    if !Path::new(default).exists() {
+        let output = command(&["drain"]).env("KEYGATE_CONFIG", "").output().unwrap();
+        assert!(output_text(&output).contains(default), "{}", output_text(&output));
+    }
     child.kill().unwrap();
     child.wait().unwrap();
 }
