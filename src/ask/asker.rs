@@ -115,9 +115,8 @@ impl AskerRejection {
             Self::Handshake(result) => match result {
                 HandshakeResult::Expired => "its certificate has expired or is not valid yet",
                 HandshakeResult::NoCertificate => "it has no certificate",
-                HandshakeResult::BadSignature | HandshakeResult::UnknownIssuer => {
-                    "its certificate is not of tls.client_ca, or a signature does not verify"
-                }
+                HandshakeResult::BadSignature => "it did not prove possession of its key",
+                HandshakeResult::UnknownIssuer => "its certificate is not of tls.client_ca",
                 HandshakeResult::ClientGone
                 | HandshakeResult::Compromised
                 | HandshakeResult::NotAllowed
@@ -125,6 +124,7 @@ impl AskerRejection {
                 | HandshakeResult::Ok
                 | HandshakeResult::PlainHttp
                 | HandshakeResult::Revoked
+                | HandshakeResult::ServiceRejected
                 | HandshakeResult::Timeout
                 | HandshakeResult::UnknownName
                 | HandshakeResult::Unsupported => "the TLS handshake failed",

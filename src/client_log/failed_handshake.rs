@@ -115,6 +115,7 @@ fn is_of_client(result: HandshakeResult) -> bool {
         | HandshakeResult::NotTls
         | HandshakeResult::Ok
         | HandshakeResult::PlainHttp
+        | HandshakeResult::ServiceRejected
         | HandshakeResult::Timeout => false,
     }
 }

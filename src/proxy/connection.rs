@@ -7,6 +7,7 @@ mod assessment;
 mod handshake_failure;
 mod held;
 
+use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -162,11 +163,19 @@ async fn handshake(
                 Some(NameCheck::Allowed | NameCheck::NotChecked) => HandshakeResult::Compromised,
                 None => HandshakeResult::from_error(&error),
             };
+            // The error of the signature is the same as that of a certificate.
+            let error = match result {
+                HandshakeResult::BadSignature => io::Error::other(UNPROVEN),
+                _ => error,
+            };
             let failure = HandshakeFailure::new(result);
             Err(HandshakeFailure { error: Some(error), refusal, tcp: Some(tcp), ..failure })
         }
     }
 }
+
+/// Error of a client that presented a certificate without having its key, such as a copied one.
+const UNPROVEN: &str = "the client did not prove possession of its key";
 
 /// A connection after its handshake.
 struct Established {

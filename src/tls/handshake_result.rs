@@ -2,16 +2,16 @@
 
 use std::io;
 
-use rustls::{CertificateError, Error};
+use rustls::{AlertDescription, CertificateError, Error, OtherError};
 
 use crate::guard::NameCheck;
 
 /// The outcome of a TLS handshake with a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HandshakeResult {
-    /// The signature of a certificate or the proof of possession does not verify.
+    /// The client did not prove possession of the key of its certificate.
     BadSignature,
-    /// The client sent an alert, or the connection broke.
+    /// The client sent an alert that is not about a certificate, or the connection broke.
     ClientGone,
     /// The policy rejected the client's key.
     Compromised,
@@ -29,6 +29,8 @@ pub enum HandshakeResult {
     PlainHttp,
     /// The client's certificate is revoked, or its revocation status is unknown.
     Revoked,
+    /// The client rejected the certificate of the service.
+    ServiceRejected,
     /// The handshake exceeded its timeout.
     Timeout,
     /// The client's certificate does not lead to a trust anchor.
@@ -41,7 +43,7 @@ pub enum HandshakeResult {
 
 impl HandshakeResult {
     /// Every outcome, in the order of declaration.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::BadSignature,
         Self::ClientGone,
         Self::Compromised,
@@ -52,6 +54,7 @@ impl HandshakeResult {
         Self::Ok,
         Self::PlainHttp,
         Self::Revoked,
+        Self::ServiceRejected,
         Self::Timeout,
         Self::UnknownIssuer,
         Self::UnknownName,
@@ -72,6 +75,7 @@ impl HandshakeResult {
             Self::Ok => "ok",
             Self::PlainHttp => "plain_http",
             Self::Revoked => "revoked",
+            Self::ServiceRejected => "service_rejected",
             Self::Timeout => "timeout",
             Self::UnknownIssuer => "unknown_issuer",
             Self::UnknownName => "unknown_name",
@@ -96,6 +100,14 @@ impl HandshakeResult {
 )]
 fn from_tls_error(error: &Error) -> HandshakeResult {
     match error {
+        Error::AlertReceived(
+            AlertDescription::BadCertificate
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::UnknownCA
+            | AlertDescription::UnsupportedCertificate,
+        ) => HandshakeResult::ServiceRejected,
         Error::AlertReceived(_) => HandshakeResult::ClientGone,
         Error::DecryptError => HandshakeResult::BadSignature,
         Error::InvalidCertificate(error) => from_certificate_error(error),
@@ -122,9 +134,16 @@ fn from_certificate_error(error: &CertificateError) -> HandshakeResult {
         | CertificateError::ExpiredRevocationListContext { .. }
         | CertificateError::Revoked
         | CertificateError::UnknownRevocationStatus => HandshakeResult::Revoked,
+        CertificateError::Other(other) if is_forged(other) => HandshakeResult::UnknownIssuer,
         CertificateError::UnknownIssuer => HandshakeResult::UnknownIssuer,
         _ => HandshakeResult::Unsupported,
     }
+}
+
+/// Whether a certificate names an issuer whose key did not sign it.
+fn is_forged(error: &OtherError) -> bool {
+    let error = error.0.downcast_ref::<webpki::Error>();
+    matches!(error, Some(webpki::Error::InvalidSignatureForPublicKey))
 }
 
 #[cfg(test)]
@@ -140,6 +159,11 @@ mod tests {
         assert_eq!(class(rejected.into()), HandshakeResult::Compromised);
         assert_eq!(class(CertificateError::NotValidYet.into()), HandshakeResult::Expired);
         assert_eq!(class(CertificateError::BadEncoding.into()), HandshakeResult::Unsupported);
+        let issuer = crate::tls::verification_error::certificate_error(
+            webpki::Error::InvalidSignatureForPublicKey,
+        );
+        assert_eq!(class(issuer.into()), HandshakeResult::UnknownIssuer);
+        assert_eq!(class(CertificateError::BadSignature.into()), HandshakeResult::BadSignature);
         assert_eq!(class(Error::NoCertificatesPresented), HandshakeResult::NoCertificate);
         assert_eq!(
             HandshakeResult::from_error(&io::ErrorKind::UnexpectedEof.into()),

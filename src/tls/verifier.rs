@@ -20,10 +20,14 @@ use rustls::{
 use smallvec::SmallVec;
 
 use super::handshake::{self, Handshake, VerifiedClient};
-use super::verification_error::{UnknownPath, other};
+use super::verification_error::{ShortKey, UnknownPath, other};
 use crate::guard::{
     CurrentGuard, Decision, Depth, Guard, Judgement, NameCheck, Policy, RejectWith, VerdictKind,
 };
+use crate::spki::{self, Algorithm, PublicKey};
+
+/// Minimum length of an RSA modulus whose signatures are verified, in bits.
+const MIN_RSA_BITS: usize = 2048;
 
 /// Accepts the clients that another verifier accepts, unless the policy rejects the verdict on
 /// their keys.
@@ -245,6 +249,16 @@ impl KeyVerifier {
     fn record_unproven(leaf: &CertificateDer<'_>) {
         handshake::record_rejected(vec![leaf.clone().into_owned()], None);
     }
+
+    /// Records a client that did not prove possession of the key of `leaf`. Signatures of short RSA
+    /// keys are not verified, and prove nothing about it.
+    fn unproven(leaf: &CertificateDer<'_>, error: rustls::Error) -> rustls::Error {
+        Self::record_unproven(leaf);
+        let spki = spki::of_certificate(leaf).unwrap_or_default();
+        let algorithm = PublicKey::parse(spki).algorithm();
+        let is_short = matches!(algorithm, Algorithm::Rsa(..MIN_RSA_BITS));
+        if is_short { other(ShortKey).into() } else { error }
+    }
 }
 
 /// The error whose alert a rejected client gets.
@@ -295,7 +309,7 @@ impl ClientCertVerifier for KeyVerifier {
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
         let valid = self.inner.verify_tls12_signature(message, cert, dss);
-        let valid = valid.inspect_err(|_| Self::record_unproven(cert))?;
+        let valid = valid.map_err(|error| Self::unproven(cert, error))?;
         self.judge_handshake(cert)?;
         Ok(valid)
     }
@@ -307,7 +321,7 @@ impl ClientCertVerifier for KeyVerifier {
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
         let valid = self.inner.verify_tls13_signature(message, cert, dss);
-        let valid = valid.inspect_err(|_| Self::record_unproven(cert))?;
+        let valid = valid.map_err(|error| Self::unproven(cert, error))?;
         self.judge_handshake(cert)?;
         Ok(valid)
     }

@@ -93,6 +93,7 @@ impl HandshakeFailure {
             | HandshakeResult::Ok
             | HandshakeResult::PlainHttp
             | HandshakeResult::Revoked
+            | HandshakeResult::ServiceRejected
             | HandshakeResult::Timeout
             | HandshakeResult::UnknownIssuer
             | HandshakeResult::UnknownName

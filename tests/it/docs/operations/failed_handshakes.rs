@@ -181,7 +181,7 @@ fn every_failed_handshake_is_counted_logged_and_signalled_as_described() {
         ),
         (
             Some(good),
-            Case { arguments: &["--no-ca"], ..case("client_gone", "", "certificate problem") },
+            Case { arguments: &["--no-ca"], ..case("service_rejected", "", "certificate problem") },
         ),
     ] {
         failures.check(client, &case);
@@ -221,15 +221,29 @@ fn a_certificate_with_another_key_is_a_bad_signature() {
     let _ = tls.write_all(b"GET / HTTP/1.1\r\n\r\n"); // fails if the client is already rejected
     let _ = tls.read(&mut [0; 64]);
     failures.wait_for_count("bad_signature", 0.0);
+    let line = failures.keygate.wait_for("the line", message("handshake failed"));
+    assert_eq!(line["error"], "the client did not prove possession of its key", "{line}");
+}
+
+/// The CA has the name of the trust anchor and another key.
+#[test]
+fn a_certificate_of_a_forged_ca_is_of_an_unknown_issuer() {
+    let failures = Failures::new();
+    let namesake = Pki::named("Another CA");
+    let forged = namesake.client("forged", Kind::P256);
+    let error = "the signature of the certificate does not verify with the key of its issuer";
+    failures.check(Some(&forged), &case("unknown_issuer", error, "certificate unknown"));
+    assert_eq!(failures.count("bad_signature"), 0.0);
 }
 
 /// curl and rustls do not even start a handshake with such a key.
 #[test]
-fn a_key_that_is_too_short_is_a_bad_signature() {
+fn a_key_that_is_too_short_is_unsupported() {
     let failures = Failures::new();
     let text = short_rsa(&failures.scene, &failures.keygate);
-    assert!(text.contains("decrypt error"), "{text}");
-    failures.wait_for_count("bad_signature", 0.0);
+    assert!(text.contains("certificate unknown"), "{text}");
+    failures.wait_for_count("unsupported", 0.0);
+    assert_eq!(failures.count("bad_signature"), 0.0);
 }
 
 #[test]
