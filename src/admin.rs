@@ -3,6 +3,7 @@
 //! Runs on the control runtime, never on the data path.
 
 mod accept;
+mod admissions;
 mod attention;
 mod chart;
 mod command;

@@ -1,6 +1,7 @@
-//! The conditions that need an operator, worst first: rejected and waiting updates, servers that
-//! are down, keys and files that expire soon.
+//! The conditions that need an operator, worst first: clients that do not get in, rejected and
+//! waiting updates, servers that are down, keys and files that expire soon.
 
+mod clients;
 mod expiries;
 mod files;
 mod traffic;
@@ -52,6 +53,7 @@ pub(super) fn attention(view: &View) -> Vec<Attention> {
     let mut all: Vec<Attention> = readiness(view).into_iter().collect();
     all.extend(files::conditions(view));
     all.extend(traffic::conditions(view));
+    all.extend(clients::conditions(view));
     all.extend(view.confirm.as_ref().and_then(source_of_proofs));
     all.extend(expiries::conditions(view));
     all.sort_by_key(|it| it.level);

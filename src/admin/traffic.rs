@@ -5,10 +5,13 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use super::admissions::{Admission, Admissions, ClientCounts, Rejections, Update};
 use super::losses::{Losses, growth};
 use super::rejections;
-use crate::metrics::{Buckets, ByService, ConnectionResult, Label, Scrape, UpstreamFailure};
-use crate::snapshot::ServiceReport;
+use crate::metrics::{
+    Buckets, ByService, ConnectionResult, KeyAction, Label, Scrape, UpstreamFailure,
+};
+use crate::snapshot::Report;
 
 /// Time over which rates and quantiles are computed.
 const WINDOW: Duration = Duration::from_secs(300);
@@ -23,7 +26,10 @@ const MIN_PERIOD: Duration = Duration::from_secs(60);
 
 /// The counters of the last minutes, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct TrafficSamples(VecDeque<Sample>);
+pub(super) struct TrafficSamples {
+    samples: VecDeque<Sample>,
+    admissions: Admissions,
+}
 
 #[derive(Debug)]
 struct Sample {
@@ -31,19 +37,28 @@ struct Sample {
     services: ByService<Totals>,
     /// Handshakes that ended before a service was selected, by result.
     unrouted_handshakes: BTreeMap<String, f64>,
+    /// Clients of services and authorizers that did not get in, or were evicted.
+    rejections: f64,
     losses: Losses,
 }
 
 impl Sample {
     fn of(scrape: &Scrape, at: Instant) -> Self {
+        let handshakes = scrape.sums("keygate_handshakes_total", "result");
+        let rejected = rejections::actions(scrape).values().map(rejections::rejected).sum();
         Self {
             at,
+            rejections: ClientCounts::new(&handshakes, rejected).failures(),
             services: Totals::of_services(scrape),
             unrouted_handshakes: (scrape.sums_by_service("keygate_handshakes_total", "result"))
                 .remove(UNROUTED)
                 .unwrap_or_default(),
             losses: Losses::of(scrape),
         }
+    }
+
+    fn rejections(&self) -> Rejections {
+        Rejections { at: self.at, all: self.rejections }
     }
 }
 
@@ -56,6 +71,8 @@ pub(super) struct RecentTraffic {
     pub(super) unrouted_handshakes: BTreeMap<String, f64>,
     /// In the last five minutes.
     pub(super) losses: Losses,
+    /// The last update of files, if it was within an hour.
+    pub(super) update: Option<Update>,
 }
 
 /// Counters of one service since the start.
@@ -71,6 +88,7 @@ struct Totals {
     /// Handshakes by result.
     handshakes: BTreeMap<String, f64>,
     client_rejections: f64,
+    clients: ClientCounts,
 }
 
 /// The traffic of one service.
@@ -95,6 +113,8 @@ pub(super) struct ServiceTraffic {
     /// Rejections of clients in the last five minutes, for their keys or by rules by name: in the
     /// handshake, with a response, or on an open connection.
     pub(super) client_rejections: f64,
+    #[serde(skip)] // the conditions are in `attention`
+    pub(super) admission: Admission,
 }
 
 /// The exchanges of a service with its upstream: requests, or connections of a TCP service.
@@ -114,35 +134,44 @@ impl Exchanges {
 }
 
 impl TrafficSamples {
-    /// The traffic of `services` up to `now`.
+    /// The traffic of the services of `report` up to now, `unix_now` in seconds since the Unix
+    /// epoch.
     pub(super) fn update(
         &mut self,
         scrape: &Scrape,
-        services: &[ServiceReport],
+        report: &Report,
+        unix_now: u64,
         now: Instant,
     ) -> RecentTraffic {
         let connections = scrape.sums("keygate_connections_active", "service");
         let sample = Sample::of(scrape, now);
-        let (base, recent) = (self.base(now, WINDOW), self.base(now, MIN_PERIOD));
-        let traffic = services.iter().map(|service| {
+        let (base, recent) =
+            (base(&self.samples, now, WINDOW), base(&self.samples, now, MIN_PERIOD));
+        let traffic = report.services.iter().map(|service| {
             let totals_at = |sample: Option<&Sample>| sample?.services.get(&service.name).cloned();
             let before = totals_at(base);
             let period = base.map_or(MIN_PERIOD, |sample| now.duration_since(sample.at));
             let totals = sample.services.get(&service.name).cloned().unwrap_or_default();
             let last_minute = totals.exchanges_since(&totals_at(recent).unwrap_or_default());
+            let before = before.unwrap_or_default();
+            let (clients, name) = (&totals.clients, &service.name);
             let traffic = ServiceTraffic {
                 last_minute,
+                admission: self.admissions.of_service(name, clients, &before.clients, now),
                 connections: connections.get(&service.name).copied().unwrap_or_default(),
                 max_connections: service.max_connections,
-                ..totals.since(before.unwrap_or_default(), period)
+                ..totals.since(before, period)
             };
             (service.name.clone(), traffic)
         });
         let none = BTreeMap::new();
         let unrouted = base.map_or(&none, |sample| &sample.unrouted_handshakes);
         let lost = base.map(|sample| sample.losses.clone()).unwrap_or_default();
+        let services = traffic.collect();
+        let [window, last] = [base, self.samples.back()].map(|it| it.map(Sample::rejections));
         let traffic = RecentTraffic {
-            services: traffic.collect(),
+            services,
+            update: self.admissions.update(report, unix_now, sample.rejections(), window, last),
             unrouted_handshakes: growth(&sample.unrouted_handshakes, unrouted),
             losses: sample.losses.since(&lost),
         };
@@ -150,22 +179,22 @@ impl TrafficSamples {
         traffic
     }
 
-    /// The sample that rates over `period` refer to: the newest one of that age, else the oldest.
-    fn base(&self, now: Instant, period: Duration) -> Option<&Sample> {
-        let old = |sample: &&Sample| now.duration_since(sample.at) >= period;
-        self.0.iter().rev().find(old).or_else(|| self.0.front())
-    }
-
     fn add(&mut self, sample: Sample) {
-        if self.0.back().is_some_and(|last| sample.at.duration_since(last.at) < STEP) {
+        if self.samples.back().is_some_and(|last| sample.at.duration_since(last.at) < STEP) {
             return;
         }
         // The second one is old enough to take the place of the first.
-        while self.0.get(1).is_some_and(|it| sample.at.duration_since(it.at) >= WINDOW) {
-            self.0.pop_front();
+        while self.samples.get(1).is_some_and(|it| sample.at.duration_since(it.at) >= WINDOW) {
+            self.samples.pop_front();
         }
-        self.0.push_back(sample);
+        self.samples.push_back(sample);
     }
+}
+
+/// The sample that rates over `period` refer to: the newest one of that age, else the oldest.
+fn base(samples: &VecDeque<Sample>, now: Instant, period: Duration) -> Option<&Sample> {
+    let old = |sample: &&Sample| now.duration_since(sample.at) >= period;
+    samples.iter().rev().find(old).or_else(|| samples.front())
 }
 
 impl Totals {
@@ -185,16 +214,18 @@ impl Totals {
             let mut failed_exchanges = failures.remove(&service).unwrap_or_default();
             // The client got the head of a response, and may be the reason why the rest is missing.
             failed_exchanges.remove(UpstreamFailure::Incomplete.as_str());
+            let actions = actions.remove(&service).unwrap_or_default();
+            let handshakes = handshakes.remove(&service).unwrap_or_default();
+            let rejected = actions.get(KeyAction::Reject.as_str()).copied().unwrap_or_default();
             let totals = Self {
                 requests,
                 exchanges: if requests > 0.0 { answered } else { served.unwrap_or_default() },
                 failed_exchanges,
                 errors: codes.get("5xx").copied().unwrap_or_default(),
                 durations: durations.remove(&service).unwrap_or_default(),
-                handshakes: handshakes.remove(&service).unwrap_or_default(),
-                client_rejections: actions
-                    .remove(&service)
-                    .map_or(0.0, |actions| rejections::rejected(&actions)),
+                clients: ClientCounts::new(&handshakes, rejected),
+                handshakes,
+                client_rejections: rejections::rejected(&actions),
             };
             (service, totals)
         });
@@ -271,6 +302,7 @@ mod tests {
             durations,
             handshakes,
             client_rejections,
+            clients: ClientCounts::default(),
         }
     }
 
@@ -302,15 +334,16 @@ mod tests {
         let scrape = Scrape::default();
         for second in 0..4000 {
             let at = start + Duration::from_secs(second);
-            let age_of =
-                |period| samples.base(at, period).map(|sample| at.duration_since(sample.at));
+            let age_of = |period| {
+                base(&samples.samples, at, period).map(|sample| at.duration_since(sample.at))
+            };
             let minute = age_of(MIN_PERIOD);
             assert!(minute.is_none_or(|age| age < MIN_PERIOD + STEP), "{minute:?} at {second}");
             let age = age_of(WINDOW);
             assert!(age.is_none_or(|age| age < WINDOW + STEP), "{age:?} at {second}");
             assert!(second < 400 || age >= Some(WINDOW), "{age:?} at {second}");
             samples.add(Sample::of(&scrape, at));
-            assert!(samples.0.len() <= MAX_SAMPLES);
+            assert!(samples.samples.len() <= MAX_SAMPLES);
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use super::AdminState;
+use super::admissions::Update;
 use super::history::{History, HourCounts};
 use super::losses::Losses;
 use super::servers::{ServerReport, servers};
@@ -41,6 +42,8 @@ pub(super) struct View {
     pub(super) unrouted_handshakes: BTreeMap<String, f64>,
     /// In the last five minutes.
     pub(super) losses: Losses,
+    /// The last update of files, if it was within an hour.
+    pub(super) update: Option<Update>,
     /// The addresses of services and authorizers.
     pub(super) addresses: Vec<AddressLoad>,
     /// Why the process is not ready; `None` if it is.
@@ -57,8 +60,8 @@ impl View {
         let mut memory = state.memory.lock().unwrap_or_else(PoisonError::into_inner);
         let Memory { history, traffic } = &mut *memory;
         history.update(&scrape, now);
-        let RecentTraffic { services: traffic, unrouted_handshakes, losses } =
-            traffic.update(&scrape, &report.services, Instant::now());
+        let RecentTraffic { services: traffic, unrouted_handshakes, losses, update } =
+            traffic.update(&scrape, &report, now, Instant::now());
         let hours = history.hours().cloned().collect();
         drop(memory);
         Self {
@@ -70,6 +73,7 @@ impl View {
             traffic,
             unrouted_handshakes,
             losses,
+            update,
             addresses: state.sources.loads.all(),
             not_ready: state.not_ready(),
             stage: state.sources.drain.stage(),

@@ -130,6 +130,7 @@ mod monitoring {
     mod log;
     mod prometheus;
     mod rejections;
+    mod shut_out;
     mod status_answers;
     mod status_browser;
     mod status_page;

@@ -1,0 +1,118 @@
+//! The conditions of clients that do not get in.
+//!
+//! Guards: `shut_out`, `rejecting_update` in `src/admin/attention/clients.rs`; `OF_CLIENTS`,
+//! `changed_files` in `src/admin/admissions.rs`; `ServiceRejected` in
+//! `src/tls/handshake_result.rs`.
+
+use std::fs::copy;
+use std::io::Write;
+use std::net::TcpStream;
+
+use serde_json::{Value, json};
+
+use crate::support::client::Client;
+use crate::support::keygate::Keygate;
+use crate::support::pki::{Kind, Party, Pki};
+use crate::support::proxy::{Configure, Proxy, Running};
+use crate::support::write_revision;
+
+/// Clients that fail; more than ten are many.
+const MANY: usize = 12;
+
+/// The condition of `subject` as level, problem and command.
+fn condition(status: &Value, subject: &str) -> Option<(String, String, Value)> {
+    let mut items = status["attention"].as_array().unwrap().iter();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let it = items.find(|it| it["subject"] == subject)?;
+    Some((text(&it["level"]), text(&it["problem"]), it["command"].clone()))
+}
+
+fn wait_for_condition(keygate: &Keygate, subject: &str) -> (String, String, Value) {
+    let status = keygate.wait_for_status(subject, |status| condition(status, subject).is_some());
+    condition(&status, subject).unwrap()
+}
+
+/// Sends a request and waits for the response, or for the end of the connection.
+fn try_request(pki: &Pki, proxy: &Running, client: &Party) {
+    let mut client = Client::connect(pki, proxy.address(), client);
+    let _ = client.try_send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"); // it may be rejected
+    client.head_or_end();
+}
+
+#[test]
+fn a_client_ca_that_no_client_has_needs_attention_and_is_named() {
+    let proxy = Proxy::new().start();
+    proxy.admits(&proxy.good);
+    assert_eq!(proxy.status()["attention"], json!([]));
+    copy(Pki::named("Other CA").path("ca.pem"), proxy.pki.path("ca.pem")).unwrap();
+    proxy.wait_for_generation(2);
+    for _ in 0..MANY {
+        try_request(&proxy.pki, &proxy, &proxy.good);
+    }
+    let (level, problem, _) = wait_for_condition(&proxy, "service test");
+    assert_eq!(level, "amber", "less than a minute");
+    let expected = "12 of 13 clients in the last five minutes did not get in (unknown_issuer: 12): \
+                    check client_auth.trust_anchors; last update ";
+    assert!(problem.starts_with(expected), "{problem}");
+    assert!(problem.ends_with(" ago: certificates and CAs of service test"), "{problem}");
+    let (_, problem, _) = wait_for_condition(&proxy, "certificates and CAs of service test");
+    assert!(problem.starts_with("12 rejections since its update "), "{problem}");
+    let (_, text) = proxy.admin("/status.txt");
+    assert!(!text.contains("nothing needs attention"), "{text}");
+}
+
+#[test]
+fn a_filter_that_has_every_client_is_named_with_its_revision() {
+    for rejection in ["alert", "http-403"] {
+        let proxy = Proxy::new().policy(&format!("reject_with = \"{rejection}\"")).start();
+        proxy.admits(&proxy.good);
+        assert_eq!(proxy.status()["attention"], json!([]));
+        write_revision(&proxy.pki.path("lost.pkbf"), &[&proxy.good.spki], 7);
+        proxy.wait_for_generation(2);
+        for _ in 0..MANY {
+            try_request(&proxy.pki, &proxy, &proxy.good);
+        }
+        let (_, problem, command) = wait_for_condition(&proxy, "filter lost, revision 7");
+        let expected = "12 rejections since its update ";
+        assert!(problem.starts_with(expected), "{rejection}: {problem}");
+        assert!(problem.contains(" ago, 0 before in as long; to go back, "), "{problem}");
+        let config = proxy.pki.path("keygate.toml").display().to_string();
+        assert_eq!(command, format!("keygate report --config {config}"));
+        let (_, problem, _) = wait_for_condition(&proxy, "service test");
+        assert!(problem.contains("check the filters and lists that have their keys"), "{problem}");
+    }
+}
+
+#[test]
+fn clients_that_reject_the_certificate_of_the_service_need_attention() {
+    let proxy = Proxy::new().start();
+    proxy.admits(&proxy.good);
+    let stranger = Pki::named("Other CA");
+    for _ in 0..MANY {
+        try_request(&stranger, &proxy, &proxy.good);
+    }
+    let (_, problem, _) = wait_for_condition(&proxy, "service test");
+    assert!(
+        problem.contains("(service_rejected: 12): clients reject tls.certificate"),
+        "{problem}"
+    );
+}
+
+#[test]
+fn scanners_without_a_certificate_need_no_attention() {
+    let proxy = Proxy::new().start();
+    proxy.admits(&proxy.good);
+    for _ in 0..MANY {
+        let mut anonymous = Client::anonymous(&proxy.pki, proxy.address());
+        let _ = anonymous.try_send("GET / HTTP/1.1\r\n\r\n");
+        assert!(anonymous.head_or_end().is_none());
+        let mut gone = TcpStream::connect(proxy.address()).unwrap();
+        gone.write_all(b"\x16\x03\x01\x00\x05hello").unwrap();
+    }
+    let series =
+        "keygate_handshakes_total{result=\"no_certificate\",resumed=\"false\",service=\"test\"}";
+    proxy.wait_for_metric(series, MANY as f64);
+    assert_eq!(proxy.status()["attention"], json!([]));
+    proxy.rejection(&Pki::named("Other CA").client("lost", Kind::P256));
+    assert_eq!(proxy.status()["attention"], json!([]), "a single client");
+}
