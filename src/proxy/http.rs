@@ -35,7 +35,7 @@ use super::message::headers;
 use super::message::incoming::{HttpError, Incoming};
 use super::message::informational::InformationalSender;
 use super::open_connection::OpenConnection;
-use super::open_connection::state::{Close, ConnectionKind, ConnectionState};
+use super::open_connection::state::{Close, ConnectionKind};
 use super::upstream::error::UpstreamError;
 use super::upstream::{RequestFailure, UpgradeResponse, UpstreamResponse};
 use super::worker::Worker;
@@ -60,7 +60,7 @@ where
     let http = HttpConnection::new(&worker, metrics, &open, service);
     let mut connection = Http2Server::new(io, http);
     Box::pin(async move {
-        drive(&mut connection, &open.state).await;
+        drive(&mut connection, &open).await;
     })
 }
 
@@ -97,7 +97,8 @@ enum ConnectionEnd {
 }
 
 /// Polls a connection until it ends, or until the worker closes it at once.
-async fn drive<C: ClientConnection>(connection: &mut C, state: &ConnectionState) -> ConnectionEnd {
+async fn drive<C: ClientConnection>(connection: &mut C, open: &OpenConnection) -> ConnectionEnd {
+    let state = &open.state;
     poll_fn(|context| {
         match state.take_close(context) {
             Some(Close::EnhanceYourCalm) => connection.close_for_misuse(),
@@ -112,7 +113,8 @@ async fn drive<C: ClientConnection>(connection: &mut C, state: &ConnectionState)
             Ok(()) if hibernates => ConnectionEnd::Hibernates,
             Ok(()) => ConnectionEnd::Done,
             Err(error) => {
-                debug!(%error, "client connection ended");
+                let (peer, service) = (open.identity().peer(), open.service());
+                debug!(%peer, service = service.config.name, %error, "client connection ended");
                 if error.is_of_own_body() {
                     ConnectionEnd::Truncated
                 } else {

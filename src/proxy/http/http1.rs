@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use hyper::server::conn::http1;
 use hyper::service::{HttpService, service_fn};
-use hyper::{Request, Version};
+use hyper::{Request, StatusCode, Version};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
@@ -111,7 +111,7 @@ where
         let layers = Resumable { io: layers, unread, keeps_open: Rc::clone(&keeps_open) };
         let connection = builder.serve_connection(TokioIo::new(layers), service);
         let mut connection = Http1Server { connection, http: &http, keeps_open };
-        let end = drive(&mut connection, state).await;
+        let end = drive(&mut connection, &http.open).await;
         let into_io = |connection: http1::Connection<Http1Io<_>, _>| {
             let parts = connection.into_parts();
             let layers: Http1Io<_> = parts.io;
@@ -131,6 +131,8 @@ where
                 continue;
             }
             (ConnectionEnd::Closed(Close::RequestTimeout), _) => {
+                let status = StatusCode::REQUEST_TIMEOUT;
+                http.record_bad_request(status, &"the head exceeded header_timeout");
                 Box::pin(respond_408(into_io(connection).0)).await;
             }
             (ConnectionEnd::Done, Some(accepted)) => {
@@ -207,8 +209,26 @@ where
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), HttpError>> {
         let polled = Future::poll(Pin::new(&mut self.connection), context);
         self.keeps_open.set(false);
-        polled.map_err(HttpError::from)
+        polled.map_err(|error| {
+            if let Some(status) = status_of(&error) {
+                self.http.record_bad_request(status, &error);
+            }
+            error.into()
+        })
     }
+}
+
+/// The status that hyper has sent because of an error in a request head; `None` if it sent none.
+fn status_of(error: &hyper::Error) -> Option<StatusCode> {
+    if !error.is_parse() || error.is_parse_version_h2() {
+        return None;
+    }
+    Some(match error.is_parse_too_large() {
+        // hyper has no other way to tell the two apart.
+        true if error.to_string().contains("URI") => StatusCode::URI_TOO_LONG,
+        true => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        false => StatusCode::BAD_REQUEST,
+    })
 }
 
 /// A connection that stays open when HTTP ends on it, and begins with bytes that were read before.

@@ -65,7 +65,8 @@ impl<IO: ClientIo> Http2Server<IO> {
         let io = GatheredIo::new(io);
         let below = WithIoEvents::new(io.clone(), Rc::clone(&trailers));
         let handshake = h2::server::Builder::new()
-            .max_header_list_size(limits.max_header_size)
+            // h2 responds to a longer list itself, without a trace of the request.
+            .max_header_list_size(limits.max_header_size.saturating_mul(2))
             .max_concurrent_streams(limits.max_streams)
             .max_send_buffer_size(SEND_BUFFER)
             .max_frame_size(MAX_FRAME)

@@ -2,6 +2,7 @@
 //! the end of its response.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::fmt::Display;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -14,7 +15,7 @@ use hyper::http::uri::{Authority, PathAndQuery};
 use hyper::{StatusCode, Version};
 
 use super::resets::ResetBudget;
-use crate::metrics::ServiceMetrics;
+use crate::metrics::{CodeClass, ServiceMetrics};
 use crate::permit::ClientKey;
 use crate::proxy::message::body::RequestUpload;
 use crate::proxy::message::headers::Annotations;
@@ -94,6 +95,17 @@ impl HttpConnection {
         self.metrics.http2_misuses.inc();
         let (peer, fingerprint) = (self.open.identity().peer(), self.open.fingerprint());
         self.worker.refusal_log.misuse(peer, &self.service, fingerprint);
+    }
+
+    /// Counts and logs a response to bytes that are no request, or to no bytes.
+    pub(crate) fn record_bad_request(&self, status: StatusCode, reason: &impl Display) {
+        self.metrics.requests.of(CodeClass::of(status.as_u16())).inc();
+        if let Some(mut record) = Record::begin(self.worker.access_log.as_ref(), None, &self.open) {
+            record.request_line = RequestLine::malformed();
+            record.set_status(status.as_u16());
+            record.set_error(reason);
+            record.set_complete(true);
+        }
     }
 
     /// The upstream of the service by the current snapshot.

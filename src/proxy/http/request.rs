@@ -95,13 +95,26 @@ fn check(http: &HttpConnection, parts: &Parts, body: &Incoming) -> Result<(), St
         check_connect(parts)?;
     }
     // hyper limits the number of fields in HTTP/1.1; HTTP/2 limits only their size.
-    if parts.headers.len() > limits.max_headers {
+    let max_size = usize::try_from(limits.max_header_size).unwrap_or(usize::MAX);
+    let is_too_large = parts.version == Version::HTTP_2 && list_size(parts) > max_size;
+    if parts.headers.len() > limits.max_headers || is_too_large {
         return Err(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
     }
     if limits.max_body_size.is_some_and(|max_size| body.size_hint().lower() > max_size) {
         return Err(StatusCode::PAYLOAD_TOO_LARGE);
     }
     Ok(())
+}
+
+/// The size of a header list (RFC 9113, section 6.5.2), with the four fields of the request line.
+fn list_size(parts: &Parts) -> usize {
+    let size = |name: usize, value: usize| name + value + 32;
+    let fields = parts.headers.iter();
+    let fields: usize =
+        fields.map(|(name, value)| size(name.as_str().len(), value.as_bytes().len())).sum();
+    let path = parts.uri.path_and_query().map_or(0, |path| path.as_str().len());
+    let authority = parts.uri.authority().map_or(0, |authority| authority.as_str().len());
+    fields + size(":authority:path:scheme:method".len(), path + authority) + 3 * 32
 }
 
 /// The length of the body, which is forwarded once and in canonical form; `None` if there is none,

@@ -82,6 +82,11 @@ impl RequestLine {
         Self { protocol: "tcp", ..Self::default() }
     }
 
+    /// Of bytes on an HTTP/1.1 connection that are no request.
+    pub(crate) fn malformed() -> Self {
+        Self { protocol: "HTTP/1.1", ..Self::default() }
+    }
+
     pub(crate) fn set_request_id(&mut self, id: &str) {
         self.request_id = Some(truncated(id));
     }

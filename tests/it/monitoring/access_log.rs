@@ -217,3 +217,40 @@ fn the_level_of_the_log_changes_with_a_reload() {
     );
     assert_eq!(proxy.status()["restart_needed"], Value::Null);
 }
+
+/// The responses of the HTTP library to a malformed head, and of keygate to a late one.
+#[test]
+fn a_response_without_a_request_is_logged_and_counted_with_its_client() {
+    let limits = "max_header_size = \"8KiB\", header_timeout = \"1s\"";
+    let proxy = Proxy::new().global("access_log = { requests = \"all\" }").limits(limits).start();
+    let long = "x".repeat(10_000);
+    let cases = [
+        ("GET / HTTP/1.1\r\nHost localhost\r\n\r\n".to_owned(), 400, "invalid HTTP header parsed"),
+        (format!("GET / HTTP/1.1\r\nHost: localhost\r\nX: {long}\r\n\r\n"), 431, "too large"),
+        ("GET / HTTP/1.1\r\nHost:".to_owned(), 408, "the head exceeded header_timeout"),
+    ];
+    for (index, (head, status, error)) in cases.iter().enumerate() {
+        let mut client = proxy.connect();
+        let peer = client.tcp().local_addr().unwrap().to_string();
+        client.send(head);
+        assert!(client.head().starts_with(&format!("HTTP/1.1 {status} ")));
+        let line = proxy.access_lines(index + 1).pop().unwrap();
+        assert_eq!(line["status"], *status, "{line}");
+        assert_eq!((&line["peer"], &line["service"]), (&json!(peer), &json!("test")), "{line}");
+        assert_eq!(line["subject"], "CN=good", "{line}");
+        assert!(line["error"].as_str().unwrap().contains(error), "{line}");
+        assert_eq!(line["method"], Value::Null, "{line}");
+        let count = (index + 1) as f64;
+        proxy.wait_for_metric("keygate_requests_total{code=\"4xx\",service=\"test\"}", count);
+    }
+    // A line without a response would be wrong.
+    let mut client = proxy.connect();
+    client.send("GET / HT");
+    client.finish();
+    drop(client);
+    let header = format!("X-Long: {long}");
+    assert_eq!(proxy.code(&["--http2", "-H", &header]), "431");
+    let line = proxy.access_lines(4).pop().unwrap();
+    assert_eq!((&line["status"], &line["protocol"]), (&json!(431), &json!("HTTP/2")), "{line}");
+    assert_eq!((&line["target"], &line["peer"]), (&json!("/"), &line["peer"]), "{line}");
+}
