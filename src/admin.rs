@@ -44,6 +44,7 @@ use self::connections::Connections;
 pub use self::drain::Drain;
 pub use self::listener::AdminListener;
 use self::view::{Memory, View};
+use crate::config::AdminCommands;
 use crate::confirm::ConfirmStatus;
 use crate::listen::AddressLoads;
 use crate::metrics::Exposition;
@@ -83,6 +84,8 @@ pub struct AdminSources {
     pub hanging: HangingWorkers,
     /// Commands to the task that watches files.
     pub commands: mpsc::Sender<Command>,
+    /// The peers that may send them.
+    pub commands_from: AdminCommands,
 }
 
 /// The sources, and what the admin server remembers.
@@ -93,6 +96,8 @@ pub struct AdminState {
     since: u64,
     /// The address is on loopback, where pages in local browsers may send requests.
     is_loopback: bool,
+    /// The peer of the connection may send commands.
+    takes_commands: bool,
     /// Name of the machine.
     host: String,
     memory: Arc<Mutex<Memory>>,
@@ -103,7 +108,14 @@ impl AdminState {
     #[must_use]
     pub fn new(sources: AdminSources) -> Self {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        Self { sources, since: now(), is_loopback: false, host, memory: Arc::default() }
+        Self {
+            sources,
+            since: now(),
+            is_loopback: false,
+            takes_commands: false,
+            host,
+            memory: Arc::default(),
+        }
     }
 
     /// Why the process does not live; `None` if it does.
@@ -145,7 +157,8 @@ pub async fn serve(listener: AdminListener, mut state: AdminState) -> io::Result
             let listener = TcpListener::from_std(listener)?;
             let next = async || {
                 let (io, peer) = listener.accept().await?;
-                Ok((io, Some(network_of(peer.ip())), peer.to_string()))
+                let is_local = is_local(peer.ip(), io.local_addr()?.ip());
+                Ok((io, Some(network_of(peer.ip())), peer.to_string(), is_local))
             };
             accept(&connections, state, next).await
         }
@@ -154,20 +167,27 @@ pub async fn serve(listener: AdminListener, mut state: AdminState) -> io::Result
             let next = async || {
                 let (io, _) = listener.accept().await?;
                 let name = unix_peer(&io);
-                Ok((io, None, name))
+                Ok((io, None, name, true))
             };
             accept(&connections, state, next).await
         }
     }
 }
 
+/// Whether a peer is on this machine. Its address alone does not show it: a proxy in the same pod
+/// may connect from 127.0.0.6 for peers elsewhere.
+fn is_local(peer: IpAddr, address: IpAddr) -> bool {
+    let (peer, address) = (peer.to_canonical(), address.to_canonical());
+    peer == address || (peer.is_loopback() && address.is_loopback())
+}
+
 async fn accept<IO: AsyncRead + AsyncWrite + Unpin + 'static>(
     connections: &Rc<Connections>,
     state: AdminState,
-    next: impl AsyncFn() -> io::Result<(IO, Option<IpAddr>, String)>,
+    next: impl AsyncFn() -> io::Result<(IO, Option<IpAddr>, String, bool)>,
 ) -> io::Result<Infallible> {
     loop {
-        let (io, peer, name) = match next().await {
+        let (io, peer, name, is_local) = match next().await {
             Ok(accepted) => accepted,
             Err(error) => {
                 warn!(%error, "accept failed on the admin address");
@@ -176,11 +196,40 @@ async fn accept<IO: AsyncRead + AsyncWrite + Unpin + 'static>(
             }
         };
         let place = connections.enter(peer).await;
-        let (id, state) = (place.id(), state.clone());
+        let takes_commands = is_local || state.sources.commands_from == AdminCommands::Anywhere;
+        let (id, state) = (place.id(), AdminState { takes_commands, ..state.clone() });
         let task = tokio::task::spawn_local(async move {
             serve_connection(io, name, state).await;
             drop(place);
         });
         connections.set_task(id, task.abort_handle());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_on_this_machine_is_local_and_a_proxy_of_other_peers_is_not() {
+        let is_local =
+            |peer: &str, address: &str| is_local(peer.parse().unwrap(), address.parse().unwrap());
+        for (peer, address) in [
+            ("127.0.0.1", "127.0.0.1"),
+            ("127.0.0.9", "127.0.0.1"),
+            ("::1", "::1"),
+            ("::ffff:127.0.0.1", "::ffff:127.0.0.1"),
+            ("10.0.0.5", "10.0.0.5"),
+        ] {
+            assert!(is_local(peer, address), "{peer}");
+        }
+        for (peer, address) in [
+            ("10.0.0.6", "10.0.0.5"),
+            ("127.0.0.6", "10.0.0.5"),
+            ("::ffff:127.0.0.6", "::ffff:10.0.0.5"),
+            ("2001:db8::1", "2001:db8::2"),
+        ] {
+            assert!(!is_local(peer, address), "{peer}");
+        }
     }
 }

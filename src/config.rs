@@ -63,6 +63,17 @@ pub use self::upstream::{
 use crate::guard::{Exception, WeakChecks};
 use crate::regular_file;
 
+/// The peers that may accept a filter update, reload and drain. Reading needs no permission.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AdminCommands {
+    /// Every peer that reaches the address.
+    Anywhere,
+    /// Peers on loopback, of a Unix socket, or with the address of this machine that they connect
+    /// to.
+    Local,
+}
+
 /// A checked configuration. Relative paths are resolved against the directory of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
@@ -70,6 +81,8 @@ pub struct Config {
     pub workers: NonZeroUsize,
     /// Address of metrics and status. Default: 127.0.0.1:9464.
     pub admin: ListenAddress,
+    /// The peers of that address that may send commands. Default: those of this machine.
+    pub admin_commands: AdminCommands,
     /// The log on standard error.
     pub log: LogConfig,
     /// The access log. Default: off.
@@ -245,7 +258,7 @@ impl Config {
             |config: &Self| config.filters.iter().any(|it| it.max_new_hits.is_some());
         let settings = [
             ("workers", self.workers != before.workers),
-            ("admin", self.admin != before.admin),
+            ("admin", (&self.admin, self.admin_commands) != (&before.admin, before.admin_commands)),
             (
                 "log",
                 LogConfig { level: before.log.level.clone(), ..self.log.clone() } != before.log,

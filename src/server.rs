@@ -224,7 +224,14 @@ impl Server {
         let workers =
             workers::start(config, sockets, &metrics.workers, &recent, &context, &supervisor)?;
         let watcher = links.watcher(loader, prepare(&workers, set_log_level), commands, thread);
-        let control = links.control(watcher, admin, metrics, asking, exporting, workers.loads());
+        let control = links.control(
+            watcher,
+            (admin, config.admin_commands),
+            metrics,
+            asking,
+            exporting,
+            workers.loads(),
+        );
         control.spawn(&supervisor).map_err(ServerError::Control)?;
         Ok(Self {
             addresses,

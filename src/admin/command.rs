@@ -31,6 +31,8 @@ pub(super) enum BadCommand {
     ContentType,
     /// The method is not POST.
     Method,
+    /// The peer is on another machine.
+    Remote,
     /// The process does not run commands any more.
     Stopping,
 }
@@ -49,6 +51,11 @@ impl BadCommand {
                 response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
                 response
             }
+            Self::Remote => text(
+                StatusCode::FORBIDDEN,
+                "commands are taken on loopback and Unix sockets only: run the command on the \
+                 machine of the process, or set admin.commands = \"anywhere\" and restart it",
+            ),
             Self::Stopping => text(StatusCode::SERVICE_UNAVAILABLE, "the proxy is shutting down"),
         }
     }

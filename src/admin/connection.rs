@@ -90,6 +90,7 @@ mod tests {
 
     use super::*;
     use crate::admin::{AdminSources, Drain};
+    use crate::config::AdminCommands;
     use crate::confirm::ConfirmStatus;
     use crate::listen::AddressLoads;
     use crate::metrics::{ControlMetrics, Exposition};
@@ -115,8 +116,9 @@ mod tests {
             drain,
             hanging,
             commands,
+            commands_from: AdminCommands::Anywhere,
         };
-        (AdminState::new(sources), received)
+        (AdminState { takes_commands: true, ..AdminState::new(sources) }, received)
     }
 
     #[tokio::test(start_paused = true)]
@@ -143,5 +145,29 @@ mod tests {
         };
         let ((), response, ()) = tokio::join!(connection, peer, loader);
         assert!(response.contains("\"generation\":7"), "{response}");
+    }
+
+    #[tokio::test]
+    async fn a_command_of_a_remote_peer_gets_403_with_the_remedy() {
+        for path in ["/filters/lost/accept", "/reload", "/drain", "/status"] {
+            let (local, _received) = state();
+            let state = AdminState { takes_commands: false, ..local };
+            let (mut peer, io) = tokio::io::duplex(1 << 16);
+            let method = if path == "/status" { "GET" } else { "POST" };
+            let request = format!(
+                "{method} {path} HTTP/1.1\r\nHost: keygate\r\nConnection: close\r\n\
+                 Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{{}}"
+            );
+            let peer = async {
+                peer.write_all(request.as_bytes()).await.unwrap();
+                let mut response = String::new();
+                peer.read_to_string(&mut response).await.unwrap();
+                response
+            };
+            let ((), response) = tokio::join!(serve_connection(io, "peer".to_owned(), state), peer);
+            let is_rejected = response.starts_with("HTTP/1.1 403 ")
+                && response.contains("set admin.commands = \"anywhere\"");
+            assert_eq!(is_rejected, path != "/status", "{path}: {response}");
+        }
     }
 }

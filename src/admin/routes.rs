@@ -97,6 +97,7 @@ impl AdminCommand {
         request: Request<Incoming>,
     ) -> Response<Full<Bytes>> {
         let response = match self {
+            _ if !state.takes_commands => Err(BadCommand::Remote),
             Self::Accept(filter) => accept::respond(state, filter, peer, request).await,
             Self::Drain => drain::respond(state, &peer, request).await,
             Self::Reload => reload::respond(state, &peer, request).await,

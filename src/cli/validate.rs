@@ -9,7 +9,10 @@ use tokio::runtime::Builder;
 
 use super::counted::{counted, counted_entries};
 use super::{CliError, ConfigFile, Exit, authorizer_hosts, print, print_error};
-use crate::config::{AuthorizerConfig, CanaryConfig, Config, ConfirmConfig, ServiceConfig};
+use crate::config::{
+    AdminCommands, AuthorizerConfig, CanaryConfig, Config, ConfirmConfig, ListenAddress,
+    ServiceConfig,
+};
 use crate::confirm::DirectSource;
 use crate::listen;
 use crate::metrics::ControlMetrics;
@@ -141,9 +144,11 @@ impl Checked {
                 "{address}: this machine has no such address, so that `run` cannot listen on it"
             )
         });
+        let open_commands = open_commands(&config);
         let (source, failures) = (Vec::new(), Vec::new());
         let mut checked = Self { config, report: loader.report(), source, failures };
         checked.warn(foreign);
+        checked.warn(open_commands);
         if let Some(confirm) = checked.config.confirm.clone()
             && let Err(error) = checked.check_source(path, &confirm, online)
         {
@@ -214,6 +219,18 @@ impl Checked {
             }
         }
     }
+}
+
+/// A warning if peers of a network may send commands.
+fn open_commands(config: &Config) -> Option<String> {
+    let ListenAddress::Tcp(address) = config.admin else { return None };
+    let is_open = config.admin_commands == AdminCommands::Anywhere && !address.ip().is_loopback();
+    is_open.then(|| {
+        format!(
+            "admin.commands: every peer that reaches {address} can accept filter updates, reload \
+             and drain; set \"local\", or let a firewall restrict the address"
+        )
+    })
 }
 
 /// Reads the files of the collector of traces. Returns one with unsafe permissions.

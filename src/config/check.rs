@@ -134,6 +134,7 @@ impl<'a> Checker<'a> {
         Config {
             workers: thread_count(raw.workers),
             admin,
+            admin_commands: raw.admin.commands,
             log: self.log(raw.log),
             access_log: self.access_log(raw.access_log),
             confirm: raw.confirm.map(|confirm| self.confirm(confirm, &filters)),

@@ -28,8 +28,8 @@ pub(super) use self::upstream::{RawServer, RawUpstream, UpstreamTls};
 use super::number::Bounded;
 use super::units::{self, DateText, DurationText, SizeText};
 use super::{
-    AccessLogField, AccessLogFormat, Implausible, LogFormat, LoggedRequests, Rollback,
-    SandboxConfig, Shrink, ShutdownConfig,
+    AccessLogField, AccessLogFormat, AdminCommands, Implausible, LogFormat, LoggedRequests,
+    Rollback, SandboxConfig, Shrink, ShutdownConfig,
 };
 use crate::guard::{Decision, Depth, RejectWith, WeakCheck};
 
@@ -78,11 +78,12 @@ pub(super) struct RawConfig {
 pub(super) struct Admin {
     #[serde(deserialize_with = "units::listen")]
     pub(super) listen: String,
+    pub(super) commands: AdminCommands,
 }
 
 impl Default for Admin {
     fn default() -> Self {
-        Self { listen: "127.0.0.1:9464".to_owned() }
+        Self { listen: "127.0.0.1:9464".to_owned(), commands: AdminCommands::Local }
     }
 }
 

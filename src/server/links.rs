@@ -9,7 +9,7 @@ use super::Metrics;
 use super::control::{Asking, Control, HealthChecks};
 use crate::admin::{AdminListener, AdminSources, AdminState, Drain};
 use crate::blocking::BlockingPool;
-use crate::config::Config;
+use crate::config::{AdminCommands, Config};
 use crate::confirm::{AskingTask, ConfirmStatus, Inquiry};
 use crate::listen::AddressLoads;
 use crate::log_writer::{LogReopener, LogWriter};
@@ -118,7 +118,7 @@ impl Links {
     pub(super) fn control(
         &self,
         watcher: FileWatcher,
-        admin: AdminListener,
+        (admin, commands_from): (AdminListener, AdminCommands),
         metrics: Metrics,
         asking: Option<AskingTask>,
         exporting: Option<ExportTask>,
@@ -138,7 +138,7 @@ impl Links {
             current: Arc::clone(&self.current),
             judgements: self.judgements.clone(),
         });
-        let state = self.admin_state(metrics.exposition, confirm, drain, loads);
+        let state = self.admin_state(metrics.exposition, confirm, drain, loads, commands_from);
         let (heartbeats, hanging) = (self.heartbeats.clone(), self.hanging.clone());
         Control { watcher, health, asking, exporting, heartbeats, hanging, admin, state }
     }
@@ -150,6 +150,7 @@ impl Links {
         confirm: ConfirmStatus,
         drain: Drain,
         loads: AddressLoads,
+        commands_from: AdminCommands,
     ) -> AdminState {
         AdminState::new(AdminSources {
             exposition,
@@ -161,6 +162,7 @@ impl Links {
             drain,
             hanging: self.hanging.subscribe(),
             commands: self.commands.clone(),
+            commands_from,
         })
     }
 }

@@ -727,3 +727,19 @@ fn every_error_of_what_the_configuration_names_has_the_line_of_its_key() {
         }
     }
 }
+
+#[test]
+fn commands_from_anywhere_are_a_warning_unless_the_address_is_local() {
+    let mut files = Files::new();
+    let warning = "admin.commands: every peer that reaches 0.0.0.0:9464 can accept filter updates";
+    for (listen, commands, is_open) in [
+        ("0.0.0.0:9464", "anywhere", true),
+        ("0.0.0.0:9464", "local", false),
+        ("127.0.0.1:9464", "anywhere", false),
+    ] {
+        files.configuration = files.configuration.set("admin.listen", listen);
+        files.configuration = files.configuration.set("admin.commands", commands);
+        let warnings = files.warnings();
+        assert_eq!(warnings.iter().any(|it| it.contains(warning)), is_open, "{warnings:?}");
+    }
+}
