@@ -38,7 +38,8 @@ const MAX_ISSUERS: usize = 2;
 
 impl Guard {
     /// The questions about a client with this verified `path`, leaf first, trust anchor last. There
-    /// are none without a source of proofs, nor about a client that no rule by name admits.
+    /// are none without a source of proofs, nor about a client that no rule by name admits, nor about
+    /// a listed or weak key whose decision no answer can change.
     #[must_use]
     pub fn open_questions(
         &self,
@@ -68,6 +69,7 @@ impl Guard {
             if (position == 0 || issuers < MAX_ISSUERS)
                 && let Some((key, can_be_cleared)) =
                     self.unanswered(&answers, &verdict, position, certificate)
+                && policy.is_worth_asking(can_be_cleared, &verdict)
             {
                 issuers += usize::from(position > 0);
                 may_change = policy.may_change(&key, can_be_cleared, &verdict);
@@ -126,6 +128,16 @@ impl Guard {
 }
 
 impl Policy {
+    /// Whether an answer about a key with `verdict` can change its decision. An answer about a key
+    /// that only filters know also changes logs and headers.
+    fn is_worth_asking(&self, can_be_cleared: bool, verdict: &Verdict) -> bool {
+        let without_filters = self.decide_without_filters(verdict);
+        let changes = |answered| without_filters.stricter(answered) != self.decide(verdict);
+        verdict.underlying().is_none()
+            || changes(self.on_confirmed)
+            || (can_be_cleared && changes(self.on_cleared))
+    }
+
     /// Whether an answer about `key`, which has `verdict` now, could admit or reject its
     /// certificate against the present decision. A cleared key keeps its verdict during a further
     /// question.

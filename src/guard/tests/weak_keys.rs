@@ -4,6 +4,7 @@ use num_bigint::BigUint;
 
 use super::lists::{list, number_line};
 use super::*;
+use crate::guard::answers::Answers;
 use crate::spki::KeyDigest;
 
 /// An RSA key whose modulus is the product of two Mersenne primes.
@@ -153,4 +154,58 @@ fn a_key_that_is_too_large_for_the_checks_is_unchecked() {
     assert_eq!(checked(&[]).judge_key(&larger, now()), Verdict::Unchecked);
     assert!(checked(&[&larger]).judge_key(&larger, now()).hit().is_some(), "a hit stays one");
     assert_eq!(guard(&[]).judge_key(&larger, now()), Verdict::Clean, "without checks");
+}
+
+/// An RSA key in the place of the key of a certificate.
+struct WeakPublicKey<'a>(&'a [u8]);
+
+impl PublicKeyData for WeakPublicKey<'_> {
+    fn der_bytes(&self) -> &[u8] {
+        &self.0[24..] // the content of the BIT STRING
+    }
+
+    fn algorithm(&self) -> &'static rcgen::SignatureAlgorithm {
+        &rcgen::PKCS_RSA_SHA256
+    }
+}
+
+#[test]
+fn a_listed_or_weak_key_is_asked_about_only_if_an_answer_can_change_its_decision() {
+    let spki = rsa_key([1279, 1279]);
+    let issuer_key = rcgen::KeyPair::generate().unwrap();
+    let issuer = rcgen::Issuer::new(rcgen::CertificateParams::default(), issuer_key);
+    let leaf = rcgen::CertificateParams::default().signed_by(&WeakPublicKey(&spki), &issuer);
+    let leaf = leaf.unwrap().der().clone();
+    let line = Fingerprint::of(&spki).to_string();
+    let lost = || guard(&[&spki]).with_answers(Answers::new(["lost".into()]).into());
+    let listed = lost().with_lists(vec![list("deny", &[line])]);
+    let weak = lost().with_weak_checks(WeakChecks::ALL);
+    const DECISIONS: [Decision; 4] =
+        [Decision::Admit, Decision::Annotate, Decision::Flag, Decision::Reject];
+    for on_other in DECISIONS {
+        for on_probable in DECISIONS {
+            for on_confirmed in DECISIONS {
+                for on_cleared in DECISIONS {
+                    let policy = Policy {
+                        on_listed: on_other,
+                        on_weak: on_other,
+                        on_probable,
+                        on_confirmed,
+                        on_cleared,
+                        ..Policy::default()
+                    };
+                    let [present, confirmed, cleared] = [on_probable, on_confirmed, on_cleared]
+                        .map(|decision| on_other.stricter(decision));
+                    let expected = present != confirmed || present != cleared;
+                    for guard in [&listed, &weak] {
+                        let open = guard.open_questions(&policy, &[&leaf], now());
+                        assert_eq!(open.keys.len(), usize::from(expected), "{policy:?}");
+                        assert!(expected || !open.is_decisive);
+                    }
+                    let open = lost().open_questions(&policy, &[&leaf], now());
+                    assert_eq!(open.keys.len(), 1, "a key that only filters know");
+                }
+            }
+        }
+    }
 }
