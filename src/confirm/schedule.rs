@@ -73,6 +73,8 @@ pub(super) struct Schedule {
     known: KnownAnswers,
     /// The pace of the URL.
     pace: SourcePace,
+    /// Number of the question that failed last. If it fails again, the key may be the cause.
+    last_failed: Option<u64>,
 }
 
 impl Schedule {
@@ -85,6 +87,7 @@ impl Schedule {
             under_way: 0,
             known: KnownAnswers::default(),
             pace: SourcePace::new(limits.rate, now),
+            last_failed: None,
         }
     }
 
@@ -247,6 +250,7 @@ impl Schedule {
         self.under_way = self.under_way.saturating_sub(1);
         let pause = match finished {
             Finished::Blocked(pause) => Some(pause),
+            Finished::Failed if self.last_failed.replace(number) == Some(number) => None,
             Finished::Failed => self.pace.record_failure(now),
             Finished::Answered
             | Finished::DirectoryFailed

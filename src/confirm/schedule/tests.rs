@@ -247,12 +247,34 @@ fn failures_make_every_question_wait_for_the_back_off() {
     let later = now + 2 * SECOND;
     let job = schedule.next(later).unwrap();
     schedule.finish(job.number, Finished::Failed, later);
-    let later = later + 3 * SECOND;
-    let job = schedule.next(later).unwrap();
-    schedule.finish(job.number, Finished::Failed, later);
-    assert!(!is_soon(&schedule.put(1, later)));
-    assert!(!is_soon(&schedule.put(2, later)), "the source backs off for every key");
+    let mut later = later + 3 * SECOND;
+    for key in [2, 3] {
+        schedule.put(key, later);
+        let job = schedule.next(later).expect("a key that was never asked about comes first");
+        assert_eq!(job.question.encodings[0].0, question(key).encodings[0].0);
+        schedule.finish(job.number, Finished::Failed, later);
+        later += 3 * SECOND;
+    }
+    assert!(!is_soon(&schedule.put(1, later - 3 * SECOND)));
+    assert!(!is_soon(&schedule.put(4, later - 3 * SECOND)), "the source backs off for every key");
     assert!(schedule.record_response() && !schedule.record_response());
+}
+
+#[test]
+fn a_key_that_always_fails_backs_off_alone() {
+    let (mut schedule, mut now) = schedule(false);
+    schedule.put(1, now);
+    for _ in 0..8 {
+        let job = schedule.next(now).unwrap();
+        let retry = schedule.finish(job.number, Finished::Failed, now).unwrap();
+        let before_retry = now + retry - SECOND / 2;
+        assert!(is_soon(&schedule.put(2, before_retry)), "after {retry:?}");
+        let innocent = schedule.next(before_retry + SECOND / 2).unwrap();
+        assert_eq!(innocent.question.encodings[0].0, question(2).encodings[0].0);
+        schedule.finish(innocent.number, Finished::Answered, before_retry);
+        schedule.put(1, now + retry);
+        now += retry + SECOND;
+    }
 }
 
 #[test]
