@@ -1,4 +1,4 @@
-//! RSA keys that anybody can factor, found by the public key alone.
+//! RSA keys that anybody can factor, and points that are no keys, found by the public key alone.
 //!
 //! Each check is a pure function of modulus and public exponent, with its source in its module. A
 //! check of a new key takes some hundred microseconds. The results are therefore kept for each
@@ -34,10 +34,11 @@ const SMALLEST_MODULUS: u32 = 6;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "proxy", derive(serde::Deserialize), serde(rename_all = "kebab-case"))]
 pub enum WeakCheck {
-    /// The primes are so close that Fermat's method finds them within 100 rounds.
+    /// The primes are so close that Fermat's method finds them within 110 rounds.
     Fermat,
-    /// The modulus is even, a square, or less than 6; or the public exponent is even, 1, or not
-    /// less than the modulus.
+    /// The modulus is even, a square, a cube, a fifth power, or less than 6; or the public exponent is
+    /// even, 1, or not less than the modulus. A point of an elliptic curve is not on its curve, or is
+    /// an Ed25519 point of small order, for which anybody can sign.
     Invalid,
     /// The primes have the form that a library of Infineon generated: CVE-2017-15361, "ROCA".
     Roca,
@@ -149,8 +150,8 @@ pub struct KeyStrength {
 }
 
 impl KeyStrength {
-    /// The result of `checks` of a key. A key that is not RSA fails none. The result is kept for
-    /// this thread. `fingerprint` is called for RSA keys only.
+    /// The result of `checks` of a key, which is kept for this thread. `fingerprint` is called for
+    /// RSA keys and for points.
     #[must_use]
     pub fn of(
         key: &PublicKey<'_>,
@@ -160,11 +161,19 @@ impl KeyStrength {
         if checks.is_empty() {
             return Self::default();
         }
-        let Some(numbers) = key.rsa_numbers() else { return Self::default() };
-        if is_oversize(numbers) {
-            return Self { failed: WeakChecks::NONE, is_oversize: true };
-        }
-        let failed = cache::failed(&fingerprint(), checks, |unknown| failed(numbers, unknown));
+        let invalid = checks.intersection(WeakChecks::from_iter([WeakCheck::Invalid]));
+        let failed = match key.rsa_numbers() {
+            Some(numbers) if is_oversize(numbers) => {
+                return Self { failed: WeakChecks::NONE, is_oversize: true };
+            }
+            Some(numbers) => {
+                cache::failed(&fingerprint(), checks, |unknown| failed(numbers, unknown))
+            }
+            None if invalid.is_empty() || !key.has_point() => WeakChecks::NONE,
+            None => cache::failed(&fingerprint(), invalid, |_| {
+                if key.is_invalid_point() { invalid } else { WeakChecks::NONE }
+            }),
+        };
         Self { failed, is_oversize: false }
     }
 
@@ -207,7 +216,7 @@ fn is_invalid(modulus: &BigUint, exponent: &BigUint) -> bool {
         || !exponent.bit(0)
         || exponent < &BigUint::from(3_u32)
         || exponent >= modulus
-        || square::is_square(modulus)
+        || square::is_power(modulus)
 }
 
 #[cfg(test)]

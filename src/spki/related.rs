@@ -177,6 +177,22 @@ impl<'a> PublicKey<'a> {
         }
     }
 
+    /// Whether the key is a point of an elliptic curve.
+    pub(crate) fn has_point(&self) -> bool {
+        matches!(self.parsed, ParsedKey::Ec(_) | ParsedKey::Ed25519(_))
+    }
+
+    /// Whether the key is a point that is not on its curve, or an Ed25519 point of small order.
+    /// Anybody can sign for the eight points of small order, because k·A takes one of at most eight
+    /// values.
+    pub(crate) fn is_invalid_point(&self) -> bool {
+        match &self.parsed {
+            ParsedKey::Ec(point) => !point.is_on_curve(),
+            ParsedKey::Ed25519(key) => key.has_small_order(),
+            ParsedKey::Other | ParsedKey::Rsa(_) => false,
+        }
+    }
+
     /// Calls `visit` with the digest of each number that identifies the key: one for most
     /// algorithms, one for each encoding of an Ed25519 key, none if the algorithm is unknown.
     /// Never allocates.

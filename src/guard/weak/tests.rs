@@ -55,6 +55,9 @@ fn a_good_key_fails_no_check_and_numbers_of_no_key_are_invalid() {
     assert_eq!(even, set(&[WeakCheck::Invalid, WeakCheck::SmallFactors]));
     let square = failed(&(mersenne(1279) * mersenne(1279)), &exponent);
     assert_eq!(square, set(&[WeakCheck::Invalid, WeakCheck::Fermat]));
+    for power in [mersenne(607).pow(3), mersenne(521).pow(5)] {
+        assert_eq!(failed(&power, &exponent), invalid);
+    }
     let small = failed(&(mersenne(1279) * 65_537_u32), &exponent);
     assert_eq!(small, set(&[WeakCheck::SmallFactors]));
     for tiny in 0..6_u32 {
@@ -107,4 +110,40 @@ fn the_numbers_of_a_key_are_found_in_each_encoding() {
     let strength =
         KeyStrength::of(&PublicKey::parse(&spki), WeakChecks::ALL, || Fingerprint::of(&spki));
     assert_eq!(strength, KeyStrength::default());
+}
+
+#[test]
+fn points_of_small_order_and_off_the_curve_are_invalid() {
+    let failed = |spki: &[u8]| {
+        KeyStrength::of(&PublicKey::parse(spki), WeakChecks::ALL, || Fingerprint::of(spki)).failed
+    };
+    let invalid = set(&[WeakCheck::Invalid]);
+    for point in &curve25519_dalek::constants::EIGHT_TORSION {
+        let prefix = b"\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00";
+        let spki = [&prefix[..], &point.compress().0].concat();
+        assert_eq!(failed(&spki), invalid, "{:?}", point.compress());
+    }
+    let algorithms = [
+        &rcgen::PKCS_ED25519,
+        &rcgen::PKCS_ECDSA_P256_SHA256,
+        &rcgen::PKCS_ECDSA_P384_SHA384,
+        &rcgen::PKCS_ECDSA_P521_SHA512,
+    ];
+    for algorithm in algorithms {
+        let spki = rcgen::KeyPair::generate_for(algorithm).unwrap().subject_public_key_info();
+        for (encoding, spki) in related(&spki) {
+            assert_eq!(failed(&spki), WeakChecks::NONE, "{encoding:?}");
+        }
+        // Half of all x, and half of all y of Ed25519, are on the curve; one y in a field is.
+        let (mut changed, last) = (spki.clone(), spki.len() - 1);
+        let is_found = (1..=u8::MAX).any(|change| {
+            changed[last] = spki[last] ^ change;
+            failed(&changed) == invalid
+        });
+        assert!(is_found, "{algorithm:?}");
+        let unselected = set(&[WeakCheck::Roca]);
+        let key = PublicKey::parse(&changed);
+        let strength = KeyStrength::of(&key, unselected, || Fingerprint::of(&changed));
+        assert_eq!(strength, KeyStrength::default());
+    }
 }

@@ -154,10 +154,21 @@ impl<'a> Point<'a> {
         spki
     }
 
+    pub(super) fn is_on_curve(&self) -> bool {
+        match self.y {
+            Ordinate::Parity(form) => self.verifier(form, &[]).is_some(),
+            Ordinate::Whole(y) => self.verifier(UNCOMPRESSED, y).is_some(),
+        }
+    }
+
+    /// The key with this form of the point; `None` if it is not on the curve.
+    fn verifier(&self, form: u8, y: &[u8]) -> Option<ParsedPublicKey> {
+        ParsedPublicKey::new(self.curve.verification, [&[form], self.x, y].concat()).ok()
+    }
+
     /// The SPKI with the uncompressed point; `None` if x is not on the curve.
     fn decompress(&self, form: u8) -> Option<Vec<u8>> {
-        let point: Vec<u8> = std::iter::once(form).chain(self.x.iter().copied()).collect();
-        let key = ParsedPublicKey::new(self.curve.verification, point).ok()?;
+        let key = self.verifier(form, &[])?;
         let spki: PublicKeyX509Der<'_> = key.as_der().ok()?;
         Some(spki.as_ref().to_vec())
     }

@@ -33,6 +33,11 @@ impl EdwardsKey {
         Some(Self { encoded, point: CompressedEdwardsY(encoded).decompress() })
     }
 
+    /// Whether the order is at most eight, or the bytes are not on the curve.
+    pub(super) fn has_small_order(&self) -> bool {
+        self.point.is_none_or(|point| point.is_small_order())
+    }
+
     /// Visits the negative of the point. If the point is not a multiple of the base point, as every
     /// generated key is, visits its sums with the points of small order as well.
     ///

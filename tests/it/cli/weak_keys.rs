@@ -58,7 +58,7 @@ fn weak_keys() -> Vec<Numbers> {
     for bits in [512, 1024, 2048, 3072] {
         keys.push(numbers(&RsaKey::close_primes(bits)));
         // The method of Fermat succeeds in this round, or would.
-        for round in [1_u32, 2, 99, 100, 101, 102] {
+        for round in [1_u32, 2, 99, 100, 111, 112] {
             let a = (one() << (bits / 2 - 1)) + 1_u32;
             let square: BigUint = (&a << 1_u32) * round - &a;
             let b = square.sqrt();
