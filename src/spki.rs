@@ -24,7 +24,7 @@ pub use related::{
 };
 
 /// SHA-256 of a SubjectPublicKeyInfo; in text, lower-case hex.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
@@ -35,9 +35,12 @@ impl Fingerprint {
     }
 
     /// Parses 64 hex digits of either case, with or without colons between the bytes, or base64 as
-    /// in the pins of RFC 7469.
+    /// in the pins of RFC 7469. `sha256:` or `sha256//` may come first, as in the pins of Ghostunnel
+    /// and curl.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
+        let mut forms = ["sha256//", "sha256:"].iter();
+        let text = forms.find_map(|form| text.strip_prefix(form)).unwrap_or(text);
         let digits = text.replace(':', "");
         let hex = HEXLOWER_PERMISSIVE.decode(digits.as_bytes()).ok();
         let bytes = hex.or_else(|| BASE64.decode(text.as_bytes()).ok())?;
@@ -345,7 +348,10 @@ mod tests {
         let hex = fingerprint.to_string();
         let colons: Vec<_> = hex.as_bytes().chunks(2).map(String::from_utf8_lossy).collect();
         for text in [&hex, &hex.to_uppercase(), &colons.join(":"), &BASE64.encode(&fingerprint.0)] {
-            assert_eq!(Fingerprint::parse(text), Some(fingerprint), "{text}");
+            for form in ["", "sha256:", "sha256//"] {
+                let text = format!("{form}{text}");
+                assert_eq!(Fingerprint::parse(&text), Some(fingerprint), "{text}");
+            }
         }
         for text in ["", "9e03", "not a fingerprint", &format!("{hex}0"), &format!("{hex} ")] {
             assert_eq!(Fingerprint::parse(text), None, "{text}");

@@ -1,6 +1,6 @@
 //! Exact lists of compromised keys, and exceptions for keys that stay admitted.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -10,12 +10,16 @@ use crate::badkeys::Metadata;
 use crate::badkeys::{Blocklist, Findings};
 use crate::spki::{Encoding, KeyDigest};
 
+/// Length of a line with a digest in hex, in bytes.
+const HEX_LINE: usize = 65;
+
 /// An exact list of keys, by digest.
 #[derive(Debug)]
 pub struct FingerprintList {
     /// The name in logs, metrics and headers.
     pub name: Arc<str>,
-    digests: HashSet<KeyDigest>,
+    /// Sorted, without duplicates: 33 bytes for each key.
+    digests: Vec<KeyDigest>,
     has_numbers: bool,
 }
 
@@ -53,9 +57,14 @@ impl FingerprintList {
     pub fn parse(name: &str, text: &str) -> Result<Self, ListError> {
         let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
         let lines = lines.enumerate().filter(|(_, line)| !line.is_empty());
-        let digests = lines
-            .map(|(index, line)| parse_line(line, index + 1))
-            .collect::<Result<HashSet<_>, _>>()?;
+        // Room for lines of hex. A buffer that grows needs up to three times the memory.
+        let mut digests = Vec::with_capacity(text.len() / HEX_LINE);
+        for (index, line) in lines {
+            digests.push(parse_line(line, index + 1)?);
+        }
+        digests.sort_unstable();
+        digests.dedup();
+        digests.shrink_to_fit();
         let has_numbers = digests.iter().any(KeyDigest::is_of_number);
         Ok(Self { name: name.into(), digests, has_numbers })
     }
@@ -63,10 +72,10 @@ impl FingerprintList {
     /// Whether a key with this digest is on the list.
     #[must_use]
     pub fn contains(&self, digest: &KeyDigest) -> bool {
-        self.digests.contains(digest)
+        self.digests.binary_search(digest).is_ok()
     }
 
-    /// The digests, in no order.
+    /// The digests, in order.
     #[cfg(feature = "proxy")]
     pub(crate) fn iter(&self) -> impl Iterator<Item = &KeyDigest> {
         self.digests.iter()
@@ -89,7 +98,7 @@ impl FingerprintList {
 fn parse_line(text: &str, line: usize) -> Result<KeyDigest, ListError> {
     let not_a_digest = || ListError::NotADigest { line, length: text.chars().count() };
     let digest = KeyDigest::parse(text).ok_or_else(not_a_digest)?;
-    let is_of_certificate = !digest.is_of_number() && text.contains(':');
+    let is_of_certificate = !digest.is_of_number() && text.matches(':').count() > 1;
     if is_of_certificate { Err(ListError::Certificate { line }) } else { Ok(digest) }
 }
 
@@ -277,7 +286,8 @@ mod tests {
         let error = FingerprintList::parse("x", &format!("# a\n{colons} # b\n")).unwrap_err();
         assert_eq!(error, ListError::Certificate { line: 2 });
         assert!(error.to_string().contains("`keygate key --lists`"), "{error}");
-        for line in [hex.clone(), format!("ec-x:{hex}"), format!("rsa-modulus: {hex}")] {
+        let pin = format!("sha256:{hex}");
+        for line in [hex.clone(), pin, format!("ec-x:{hex}"), format!("rsa-modulus: {hex}")] {
             assert_eq!(FingerprintList::parse("x", &line).unwrap().len(), 1, "{line}");
         }
     }

@@ -8,7 +8,7 @@ use std::fmt;
 use super::{Fingerprint, sha256, write_hex};
 
 /// The SHA-256 of one form of a public key. Numbers are big-endian, without leading zero bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KeyDigest {
     /// The digest of the x coordinate of a point; in text `ec-x:` and lower-case hex.
     EcX([u8; 32]),
