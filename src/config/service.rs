@@ -24,6 +24,8 @@ pub struct ServiceConfig {
     pub accept_proxy: Networks,
     /// Peers whose `X-Request-Id` is forwarded. Requests of other peers get a new one.
     pub request_id_from: Networks,
+    /// Peers whose traces are continued. Requests of other peers begin new ones.
+    pub trace_context_from: Networks,
     /// Host names in lower case; a leading `*.` stands for one label. Empty: the service is the
     /// default of its address.
     pub server_names: Vec<String>,

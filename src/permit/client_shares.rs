@@ -31,6 +31,11 @@ impl ClientKey {
             None => HASHER.hash_one(network_of(address)),
         })
     }
+
+    /// The place of the client in a table of this size, which is not 0.
+    pub(crate) fn place(self, size: usize) -> usize {
+        usize::try_from(self.0).unwrap_or_default().checked_rem(size).unwrap_or_default()
+    }
 }
 
 /// Hashes a [`ClientKey`], which is a secret hash already, as itself.

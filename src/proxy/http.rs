@@ -188,7 +188,9 @@ fn check(
     let (mut parts, body) = request.into_parts();
     let id = headers::request_id(&parts.headers, http.trust_request_id);
     let tracer = http.worker.tracer.as_ref();
-    let (trace, spans) = tracer.map(|it| RequestSpans::begin(it, &parts.headers, began)).unzip();
+    let trusted = http.trust_trace_context.then_some(&parts.headers);
+    let (trace, spans) =
+        tracer.map(|it| RequestSpans::begin(it, trusted, http.client, began)).unzip();
     let in_flight =
         RequestInFlight::begin(Rc::clone(http), began, &parts, &body, id.as_ref(), spans.flatten());
     if let Some(rejection) = http.open.rejection() {

@@ -11,9 +11,12 @@ use super::context::{RemoteParent, RequestTrace, TraceId};
 use super::finished_request::FinishedRequest;
 use crate::config::TracesConfig;
 use crate::metrics::{SpanDrop, TraceMetrics};
+use crate::permit::ClientKey;
 
 /// Number of spans that `max_spans_per_second` counts for a request: its own, and the upstream's.
 const SPANS_OF_REQUEST: u64 = 2;
+/// Number of shares of clients. Clients with one hash have one share.
+const SHARES: usize = 256;
 /// Maximum time for which a worker saves up unused spans of `max_spans_per_second`.
 const BURST: Duration = Duration::from_secs(1);
 
@@ -35,6 +38,8 @@ pub(crate) struct Tracer {
     sample_one_in: u64,
     parent_based: bool,
     budget: SpanBudget,
+    /// The parts of the budget that one client may use, by a secret hash of the client.
+    shares: Vec<SpanBudget>,
     queue: SpanQueue,
     metrics: TraceMetrics,
 }
@@ -48,27 +53,43 @@ impl Tracer {
         metrics: TraceMetrics,
         workers: usize,
     ) -> Rc<Self> {
+        let budget = SpanBudget::new(config.max_spans_per_second, workers);
         Rc::new(Self {
             sample_one_in: config.sample_one_in.into(),
             parent_based: config.parent_based,
-            budget: SpanBudget::new(config.max_spans_per_second, workers),
+            shares: (0..SHARES).map(|_| budget.share()).collect(),
+            budget,
             queue,
             metrics,
         })
     }
 
-    /// Continues the trace of the client, or begins one, and decides whether it is sampled.
-    pub(crate) fn begin(&self, headers: &HeaderMap, now: Instant) -> RequestTrace {
-        let parent = RemoteParent::of(headers);
-        RequestTrace::new(parent, |trace| self.samples(parent, trace, now))
+    /// Continues the trace in the header fields of a trusted peer, or begins one, and decides
+    /// whether it is sampled.
+    pub(crate) fn begin(
+        &self,
+        trusted: Option<&HeaderMap>,
+        client: ClientKey,
+        now: Instant,
+    ) -> RequestTrace {
+        let parent = trusted.and_then(RemoteParent::of);
+        RequestTrace::new(parent, |trace| self.samples(parent, trace, client, now))
     }
 
-    fn samples(&self, parent: Option<RemoteParent>, trace: &TraceId, now: Instant) -> bool {
+    fn samples(
+        &self,
+        parent: Option<RemoteParent>,
+        trace: &TraceId,
+        client: ClientKey,
+        now: Instant,
+    ) -> bool {
         let is_chosen = match parent {
             Some(parent) if self.parent_based => parent.is_sampled,
             Some(_) | None => is_in_sample(trace, self.sample_one_in),
         };
-        if is_chosen && !self.budget.take(SPANS_OF_REQUEST, now) {
+        let share = self.shares.get(client.place(self.shares.len()));
+        let takes = |budget: &SpanBudget| budget.take(SPANS_OF_REQUEST, now);
+        if is_chosen && !(share.is_some_and(takes) && takes(&self.budget)) {
             self.metrics.dropped.of(SpanDrop::Rate).inc_by(SPANS_OF_REQUEST);
             return false;
         }
@@ -110,6 +131,11 @@ impl SpanBudget {
         Self { interval, used_until: Cell::new(None) }
     }
 
+    /// Three quarters of this budget, for one client.
+    fn share(&self) -> Self {
+        Self { interval: self.interval * 4 / 3, used_until: Cell::new(None) }
+    }
+
     /// Takes `spans`; returns whether they may begin.
     fn take(&self, spans: u64, now: Instant) -> bool {
         let used_until = self.used_until.get().map_or(now, |until| until.max(now));
@@ -139,6 +165,17 @@ mod tests {
         let id = |low: u64| u128::from(low << 1).to_be_bytes();
         let bound = (1_u64 << 63) / 4;
         assert!(is_in_sample(&id(bound - 1), 4) && !is_in_sample(&id(bound), 4));
+    }
+
+    #[test]
+    fn a_client_uses_three_quarters_of_the_spans_at_most() {
+        let began = Instant::now();
+        let budget = SpanBudget::new(40, 1);
+        let [share, other] = [budget.share(), budget.share()];
+        let taken = |share: &SpanBudget| {
+            (0..100).filter(|_| share.take(2, began) && budget.take(2, began)).count()
+        };
+        assert_eq!((taken(&share), taken(&other)), (16, 4));
     }
 
     #[test]

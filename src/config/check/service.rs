@@ -79,6 +79,8 @@ impl Checker<'_> {
             protocol: service.protocol,
             accept_proxy: self.networks(&at("accept_proxy.from"), &service.accept_proxy.from),
             request_id_from: self.networks(&at("request_id_from"), &service.request_id_from),
+            trace_context_from: self
+                .networks(&at("trace_context_from"), &service.trace_context_from),
             tls: self.tls(&at("tls"), service.tls, service.protocol),
             trust_anchors: self
                 .path(&at("client_auth.trust_anchors"), &service.client_auth.trust_anchors),

@@ -24,6 +24,8 @@ pub(in crate::config) struct RawService {
     pub(in crate::config) accept_proxy: ProxyPeers,
     #[serde(default)]
     pub(in crate::config) request_id_from: Vec<String>,
+    #[serde(default)]
+    pub(in crate::config) trace_context_from: Vec<String>,
     pub(in crate::config) tls: RawTls,
     pub(in crate::config) client_auth: RawClientAuth,
     #[serde(default)]

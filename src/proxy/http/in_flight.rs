@@ -47,6 +47,8 @@ pub(crate) struct HttpConnection {
     pub(crate) left_unread: Cell<bool>,
     /// Whether the client's `X-Request-Id` is forwarded.
     pub(crate) trust_request_id: bool,
+    /// Whether the traces of the client are continued.
+    pub(crate) trust_trace_context: bool,
     /// Streams that the client reset (HTTP/2).
     pub(crate) resets: ResetBudget,
     /// Whether the last request was one of HTTP/1.0, whose response may end with the connection.
@@ -77,6 +79,7 @@ impl HttpConnection {
             informational: Http1Informational::default(),
             left_unread: Cell::new(false),
             trust_request_id: service.config.request_id_from.contains(identity.peer().ip()),
+            trust_trace_context: service.config.trace_context_from.contains(identity.peer().ip()),
             resets: ResetBudget::new(service.config.limits.max_streams),
             is_http10: Cell::new(false),
             service,

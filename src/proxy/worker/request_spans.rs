@@ -9,6 +9,7 @@ use hyper::{HeaderMap, StatusCode};
 use super::record::Record;
 use crate::config::ServerConfig;
 use crate::metrics::{Label, UpstreamFailure};
+use crate::permit::ClientKey;
 use crate::proxy::upstream::RequestFailure;
 use crate::traces::{FinishedExchange, FinishedRequest, RequestTrace, Tracer};
 
@@ -39,17 +40,19 @@ const CLIENT_FAULT: &str = "client";
 
 impl RequestSpans {
     /// Begins the trace of a request that was received at `began`, and its spans if it is sampled.
+    /// `trusted` are its header fields, if traces of the peer are continued.
     pub(crate) fn begin(
         tracer: &Rc<Tracer>,
-        headers: &HeaderMap,
+        trusted: Option<&HeaderMap>,
+        client: ClientKey,
         began: Instant,
     ) -> (RequestTrace, Option<Box<Self>>) {
-        let trace = tracer.begin(headers, began);
+        let trace = tracer.begin(trusted, client, began);
         let spans = trace.is_sampled().then(|| {
             Box::new(Self {
                 tracer: Rc::clone(tracer),
                 trace,
-                state: trace.state_of(headers),
+                state: trusted.map(|headers| trace.state_of(headers)).unwrap_or_default(),
                 began,
                 began_at: SystemTime::now() - began.elapsed(),
                 exchange_began: OnceCell::new(),

@@ -25,7 +25,8 @@ fn parent(flags: &str) -> String {
 
 /// A proxy that exports to `collector`.
 fn traced(collector: &Collector, settings: &str) -> Proxy {
-    Proxy::new().add("traces", &collector.settings()).add("traces", settings)
+    let proxy = Proxy::new().service("trace_context_from = [\"127.0.0.0/8\"]");
+    proxy.add("traces", &collector.settings()).add("traces", settings)
 }
 
 /// Sends a GET with these field lines, and returns what the origin received.
@@ -152,6 +153,24 @@ fn an_invalid_traceparent_is_replaced_by_that_of_a_new_trace() {
     // `Connection` cannot remove the field that keygate sets.
     let received = get(&proxy, &mut client, "Connection: traceparent, tracestate\r\n");
     assert_eq!(traceparent(&received)[0], "00");
+}
+
+#[test]
+fn a_peer_that_is_not_trusted_neither_joins_a_trace_nor_decides_about_its_own() {
+    let Some(collector) = Collector::start(&["200"]) else { return };
+    let untrusted = "trace_context_from = [\"10.0.0.0/8\"]";
+    let proxy = traced(&collector, "").service(untrusted).start();
+    let mut client = proxy.connect();
+    for flags in ["00", "01"] {
+        let fields = format!("{}tracestate: a=1\r\n", parent(flags));
+        let received = get(&proxy, &mut client, &fields);
+        let [_, trace, _, found] = traceparent(&received);
+        assert!(trace != TRACE && found == "01", "{trace} {found}");
+        assert!(received.fields("tracestate").is_empty());
+        let spans = collector.spans(2);
+        let server = of_kind(&spans, "SERVER");
+        assert_eq!((&server["parent"], &server["state"]), (&"".into(), &"".into()));
+    }
 }
 
 #[test]
