@@ -14,9 +14,10 @@ pub struct ListMetrics<R> {
 }
 
 impl<R: Label> ListMetrics<R> {
-    /// Shows a list that was activated.
-    pub fn record_loaded(&self, entries: usize) {
+    /// Shows a list that was activated. `date` is in seconds since the Unix epoch.
+    pub fn record_loaded(&self, entries: usize, date: Option<u64>) {
         self.gauges.set(ListGauge::Entries, entries as f64);
+        self.gauges.set(ListGauge::Updated, date.unwrap_or_default() as f64);
         self.checks.record_usable(ReloadResult::Loaded);
     }
 
@@ -41,12 +42,14 @@ impl<R: Label> ListMetrics<R> {
 enum ListGauge {
     Entries,
     Stale,
+    Updated,
 }
 
 #[rustfmt::skip] // a table
-const LIST_GAUGES: [Row<ListGauge>; 2] = [
+const LIST_GAUGES: [Row<ListGauge>; 3] = [
     Row { key: ListGauge::Entries, name: "list_entries", help: "Keys on the list in use." },
     Row { key: ListGauge::Stale, name: "list_stale", help: "1 if the list is older than its max_age, or of unknown age." },
+    Row { key: ListGauge::Updated, name: "list_updated_timestamp_seconds", help: "Date of the list in use, since the Unix epoch; 0 if it has none." },
 ];
 
 const CHECKS: FileCheckNames = FileCheckNames {

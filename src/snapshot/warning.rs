@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use tracing::warn;
 
@@ -112,6 +113,15 @@ pub enum Warning {
     },
     /// A key of a service that is weak, in a filter or on a list.
     OwnKey(Box<OwnKey>),
+    /// A list in use is older than its `max_age`.
+    StaleList {
+        /// Name of the list.
+        list: String,
+        /// Age of the list.
+        age: Duration,
+        /// The maximum age.
+        max_age: Duration,
+    },
     /// A CA of clients has expired, expires soon, or is not valid yet. Outside its validity, its
     /// clients are rejected.
     TrustAnchorPeriod {
@@ -233,6 +243,12 @@ impl Warning {
                     "the format of the list is deprecated, it may not be updated any more"
                 );
             }
+            Self::StaleList { list, age, max_age } => warn!(
+                %list,
+                age = %humantime::format_duration(*age),
+                max_age = %humantime::format_duration(*max_age),
+                "the list in use is stale: keys that leaked since are not on it"
+            ),
             Self::UnsafePermissions(_) => {
                 warn!(%problem, "private key file has unsafe permissions");
             }
@@ -315,6 +331,15 @@ impl fmt::Display for Warning {
                 "list {list:?}: badkeysdata.json calls its format deprecated, so that it may not \
                  be updated any more; look for a newer keygate"
             ),
+            Self::StaleList { list, age, max_age } => {
+                let days = age.as_secs() / 86_400;
+                let max_age = humantime::format_duration(*max_age);
+                write!(
+                    formatter,
+                    "list {list:?}: it is {days} days old, and max_age is {max_age}, so that keys \
+                     that leaked since are not on it; fetch it again"
+                )
+            }
             Self::UnsafePermissions(file) => file.fmt(formatter),
         }
     }
@@ -342,8 +367,6 @@ impl fmt::Display for PeriodProblem {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]

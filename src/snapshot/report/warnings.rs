@@ -47,7 +47,8 @@ fn subject(warning: &Warning) -> (&'static str, Option<&str>) {
         Warning::AgelessList { list, .. }
         | Warning::DeprecatedList { list }
         | Warning::EmptyList { list }
-        | Warning::LastGoodListInUse { list, .. } => ("list", Some(list)),
+        | Warning::LastGoodListInUse { list, .. }
+        | Warning::StaleList { list, .. } => ("list", Some(list)),
         Warning::CertificatePeriod { file, .. }
         | Warning::CrlMissing { file, .. }
         | Warning::IntermediatesUnused { file }
@@ -83,9 +84,10 @@ fn is_elsewhere(warning: &Warning) -> bool {
             *position == 1 && is_expiry(problem)
         }
         Warning::Crl { problem, .. } => matches!(problem, CrlWarning::Expired { .. }),
-        Warning::LastGoodInUse { .. } | Warning::LastGoodListInUse { .. } | Warning::OwnKey(_) => {
-            true
-        }
+        Warning::LastGoodInUse { .. }
+        | Warning::LastGoodListInUse { .. }
+        | Warning::OwnKey(_)
+        | Warning::StaleList { .. } => true,
         Warning::TrustAnchorPeriod { problem, .. } => is_expiry(problem),
         Warning::AgelessList { .. }
         | Warning::CrlMissing { .. }

@@ -501,6 +501,15 @@ fn an_old_blocklist_is_reported_as_stale() {
     setting.keygate.wait_for_status("the age", |status| status["lists"][0]["stale"] == true);
     let (_, page) = setting.keygate.admin("/");
     assert!(page.contains("<span class=\"state warn\">stale</span>"), "{page}");
+    setting.keygate.wait_for_metric(
+        "keygate_list_updated_timestamp_seconds{list=\"badkeys\"}",
+        1_577_836_800.0,
+    );
+    let output = output_text(&setting.validate());
+    assert!(
+        output.contains("list \"badkeys\": it is ") && output.contains("max_age is 30days"),
+        "{output}"
+    );
 }
 
 #[test]

@@ -23,7 +23,7 @@ const DASHBOARD: &str = include_str!("../../../deploy/grafana/keygate.json");
 const ALERTS: &str = include_str!("../../../docs/alerts.md");
 
 /// Metrics that neither an alert nor the dashboard uses.
-const LEFT_OUT: [(&str, &str); 9] = [
+const LEFT_OUT: [(&str, &str); 10] = [
     (
         "keygate_confirmation_waits_active",
         "a moment of what keygate_confirmation_waits_total counts, for someone who watches",
@@ -44,6 +44,10 @@ const LEFT_OUT: [(&str, &str); 9] = [
     (
         "keygate_fetch_last_installed_timestamp_seconds",
         "the age of the file itself counts, which keygate_filter_stale and keygate_list_stale show",
+    ),
+    (
+        "keygate_list_updated_timestamp_seconds",
+        "keygate_list_stale compares it with max_age, and the date itself is for reports",
     ),
     (
         "keygate_weak_key_checks_total",

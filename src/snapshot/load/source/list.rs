@@ -80,11 +80,9 @@ impl ListSource {
     /// Logs and counts the first value, which is now in use.
     pub(crate) fn show_loaded(&mut self, now: SystemTime) {
         let entries = self.list().len();
-        self.metrics.record_loaded(entries);
+        self.metrics.record_loaded(entries, self.date());
         self.log_loaded(entries, None);
-        for warning in self.warnings(now) {
-            warning.log();
-        }
+        self.log_warnings(now);
         if let Some(rejection) = &self.rejection {
             self.metrics.record_rejected(ListRejectionReason::of(rejection));
         }
@@ -116,7 +114,8 @@ impl ListSource {
         let is_ageless = self.max_age().is_some() && self.age(now).is_none();
         let ageless = is_ageless.then(|| Warning::AgelessList { list: list(), date: self.date() });
         let empty = self.list().is_empty().then(|| Warning::EmptyList { list: list() });
-        rejection.into_iter().chain(deprecated).chain(ageless).chain(empty).collect()
+        let stale = self.overdue(now);
+        rejection.into_iter().chain(deprecated).chain(ageless).chain(stale).chain(empty).collect()
     }
 
     /// Reads the list again if one of its files has changed.
@@ -153,36 +152,41 @@ impl ListSource {
         let (entries, before) = (list.list.len(), self.list().len());
         self.list.replace(list, now);
         self.rejection = None;
-        self.metrics.record_loaded(entries);
+        self.metrics.record_loaded(entries, self.date());
         self.log_loaded(entries, Some(before));
         if before > 0 && entries <= before / 2 {
             warn!(list = %self.config.name, entries, before, "list lost half of its keys or more");
         }
-        for warning in self.warnings(now) {
-            warning.log();
-        }
+        self.log_warnings(now);
         self.check_age(now);
         ValueChange::Replaced
+    }
+
+    /// Logs the warnings. [`Self::check_age`] logs that of the age once.
+    fn log_warnings(&self, now: SystemTime) {
+        let is_of_age = |warning: &Warning| matches!(warning, Warning::StaleList { .. });
+        self.warnings(now).iter().filter(|it| !is_of_age(it)).for_each(Warning::log);
     }
 
     /// Logs once when the list in use becomes older than `max_age`, and sets its metric. A list of
     /// unknown age counts as stale; its warning is one of [`Self::warnings`].
     fn check_age(&mut self, now: SystemTime) {
-        let (max_age, age) = (self.max_age(), self.age(now));
-        let overdue = max_age.zip(age).filter(|(max_age, age)| age > max_age);
-        let is_stale = overdue.is_some() || max_age.is_some() && age.is_none();
+        let overdue = self.overdue(now);
+        let is_stale = overdue.is_some() || self.max_age().is_some() && self.age(now).is_none();
         self.metrics.set_stale(is_stale);
-        if let Some((max_age, age)) = overdue
+        if let Some(warning) = overdue
             && !self.is_stale
         {
-            warn!(
-                list = %self.config.name,
-                age = %humantime::format_duration(age),
-                max_age = %humantime::format_duration(max_age),
-                "the list in use is stale: keys that leaked since are not on it"
-            );
+            warning.log();
         }
         self.is_stale = is_stale;
+    }
+
+    /// The warning that the list in use is older than `max_age`.
+    fn overdue(&self, now: SystemTime) -> Option<Warning> {
+        let (max_age, age) = self.max_age().zip(self.age(now))?;
+        let list = self.config.name.clone();
+        (age > max_age).then_some(Warning::StaleList { list, age, max_age })
     }
 
     /// The age of the list in use. `None` if it has no date, or one that lies in the future, which
