@@ -183,6 +183,13 @@ impl<V: FnMut(FoundSubject<'_>) -> Result<(), CliError>> InputReader<V> {
         if argument == "-" {
             return self.read_stream("-", io::stdin().lock());
         }
+        if let Some(fingerprint) = Fingerprint::parse(argument).filter(|_| self.accepts_all)
+            && !std::path::Path::new(argument).exists()
+        {
+            self.counts.inputs += 1;
+            let subject = FoundSubject::Fingerprint { input: argument, line: None, fingerprint };
+            return (self.visit)(subject);
+        }
         // An argument may be a pipe or a device. Below a directory, only regular files are read.
         if !std::fs::metadata(argument).is_ok_and(|metadata| metadata.is_dir()) {
             return self.read_file(argument);

@@ -269,6 +269,15 @@ fn a_bare_fingerprint_is_fetched_and_not_verified() {
     assert_eq!(rows[0]["saved"], format!("saved/{}.jws", fingerprints[0]));
     assert_eq!((&rows[1]["line"], &rows[1]["saved"]), (&json!(2), &json!(null)));
     assert_eq!(rows[1]["error"], "not known to the source");
+    let argument =
+        ["--proofs", "proofs", &*fingerprints[0], &format!("sha256:{}", fingerprints[1])];
+    let rows = confirm(pki.directory(), 3, &argument);
+    assert_eq!(rows[0]["error"], "a proof that cannot be verified without the key");
+    assert_eq!(
+        (&rows[0]["line"], rows[0]["input"].as_str()),
+        (&json!(null), Some(&*fingerprints[0]))
+    );
+    assert_eq!(rows[1]["error"], "not known to the source");
     // Other commands name it as before.
     let output = run(pki.directory(), 3, &["key", "list"]);
     assert!(output_text(&output).contains("a fingerprint is not a key"));
