@@ -170,6 +170,13 @@ impl Guard {
         self.judge_spki(spki, now, false)
     }
 
+    /// [`Guard::judge_key`] of a key that a client presents: a key in an unknown encoding is
+    /// [`Verdict::Unchecked`] unless a list has it.
+    #[must_use]
+    pub fn judge_presented_key(&self, spki: &[u8], now: SystemTime) -> Verdict {
+        self.judge_spki(spki, now, true)
+    }
+
     /// [`Guard::judge_key`]. If `is_presented`, a key in an unknown encoding is unchecked, because
     /// it has related encodings that are not looked up.
     fn judge_spki(&self, spki: &[u8], now: SystemTime, is_presented: bool) -> Verdict {

@@ -9,6 +9,7 @@ use super::counted::counted;
 use super::input::{self, FoundKey, InputCounts, PassphraseArgs};
 use super::progress::PerKeyOutput;
 use super::{CliError, CliOutput, Exit, print_error};
+use crate::guard::VerdictKind;
 use crate::spki::Encoding;
 
 /// The keys that a command judges, and the form of its rows.
@@ -59,10 +60,11 @@ impl JudgedInputs<'_> {
         mut judge: impl FnMut(&[u8]) -> Result<FileVerdict, CliError>,
     ) -> Result<Exit, CliError> {
         let mut output = CliOutput::new();
-        let mut hits = 0_u64;
+        let (mut hits, mut unchecked) = (0_u64, false);
         let counts = self.for_each_key(|key| {
             let FileVerdict { name, encoding, finding } = judge(key.spki)?;
             hits += u64::from(encoding.is_some());
+            unchecked |= name == VerdictKind::Unchecked.as_str();
             let row = QueryRow {
                 input: key.input,
                 line: key.line,
@@ -86,7 +88,8 @@ impl JudgedInputs<'_> {
             };
             print_error(&format_args!("{keys} in {inputs}, {hits} {place}{unusable}"));
         }
-        Ok(counts.exit(if hits > 0 { Exit::Found } else { Exit::Done }))
+        let exit = if unchecked { Exit::Unchecked } else { Exit::Done };
+        Ok(counts.exit(if hits > 0 { Exit::Found } else { exit }))
     }
 
     /// Prints a row for each key whose verdict by one file differs from that by the other.

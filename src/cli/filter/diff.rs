@@ -52,7 +52,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let (before, after) = (guard(before.filter), guard(after.filter));
     let Args { inputs, passphrase, json, .. } = args;
     let inputs = JudgedInputs { inputs, passphrase, json: *json };
-    let verdict = |guard: &Guard, spki: &[u8]| guard.judge_key(spki, now).as_str();
+    let verdict = |guard: &Guard, spki: &[u8]| guard.judge_presented_key(spki, now).as_str();
     let counts = inputs
         .print_changes(&mut output, |spki| [verdict(&before, spki), verdict(&after, spki)])?;
     Ok(counts.exit(exit))

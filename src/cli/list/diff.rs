@@ -8,7 +8,6 @@ use serde::Serialize;
 
 use super::file::{FormatArgs, ListFile, ListInfo};
 use super::info::date;
-use super::query::name_of;
 use super::{CliError, Exit, input};
 use crate::cli::CliOutput;
 use crate::cli::verdict_rows::{JudgedInputs, print_compared};
@@ -54,7 +53,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let [before, after] = [before, after].map(|list| Guard::default().with_lists([list]));
     let Args { inputs, passphrase, json, .. } = args;
     let inputs = JudgedInputs { inputs, passphrase, json: *json };
-    let verdict = |guard: &Guard, spki: &[u8]| name_of(guard.judge_key(spki, now).listing());
+    let verdict = |guard: &Guard, spki: &[u8]| guard.judge_presented_key(spki, now).as_str();
     let counts = inputs
         .print_changes(&mut output, |spki| [verdict(&before, spki), verdict(&after, spki)])?;
     Ok(counts.exit(exit))

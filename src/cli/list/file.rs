@@ -18,6 +18,10 @@ use crate::regular_file;
 use crate::snapshot::ListFileError;
 use crate::spki::KeyDigest;
 
+/// Maximum size of a list, in bytes, 1 GiB: four times the default of the proxy. A larger file is an
+/// error before it is read.
+const MAX_SIZE: u64 = 1 << 30;
+
 /// The format of a list file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Format {
@@ -87,7 +91,7 @@ impl FormatArgs {
         };
         match format {
             Format::Badkeys => {
-                let file = badkeys::read(path, u64::MAX).map_err(|error| failed(error.into()))?;
+                let file = badkeys::read(path, MAX_SIZE).map_err(|error| failed(error.into()))?;
                 let content: &[&[u8]] = &[file.blocklist.content()];
                 let own = signature.check(path, content)?;
                 if file.metadata.is_some() {
@@ -155,7 +159,7 @@ fn list_of_blocklist(
 
 /// The list at `path`, and its file.
 fn read_fingerprints(path: &Path) -> Result<(FingerprintList, Vec<u8>), ListFileError> {
-    let content = regular_file::read(path, u64::MAX)?;
+    let content = regular_file::read(path, MAX_SIZE)?;
     check_sidecar(path, || sha256_of(&content))?;
     let text = String::from_utf8(content).map_err(ListFileError::Text)?;
     let list = FingerprintList::parse(&name_of(path), &text)?;

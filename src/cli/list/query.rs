@@ -8,7 +8,7 @@ use clap::ValueHint;
 use super::file::FormatArgs;
 use super::{CliError, Exit, input};
 use crate::cli::verdict_rows::{FileVerdict, JudgedInputs};
-use crate::guard::{Guard, Listing};
+use crate::guard::Guard;
 
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
@@ -30,17 +30,12 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let now = SystemTime::now();
     let Args { inputs, passphrase, json, .. } = args;
     JudgedInputs { inputs, passphrase, json: *json }.print_verdicts("on the list", |spki| {
-        let verdict = guard.judge_key(spki, now);
+        let verdict = guard.judge_presented_key(spki, now);
         let listing = verdict.listing();
         Ok(FileVerdict {
-            name: name_of(listing),
+            name: verdict.as_str(),
             encoding: listing.map(|listing| listing.encoding),
             finding: Some(listing.and_then(|listing| listing.finding.clone())),
         })
     })
-}
-
-/// The name of the verdict by the list alone.
-pub(super) fn name_of(listing: Option<&Listing>) -> &'static str {
-    if listing.is_some() { "listed" } else { "clean" }
 }

@@ -109,6 +109,54 @@ fn query_finds_a_key_in_every_form() {
     assert_eq!(problem(&output), "keygate: 9 keys in 2 inputs, 7 on the list\n");
 }
 
+/// Other encodings of an unknown key may be on the list.
+#[test]
+fn a_key_in_an_encoding_that_cannot_be_looked_up_is_unchecked_with_a_code_of_its_own() {
+    let bench = Bench::new("list");
+    Blocklist::new(&[(&spki("p256-a"), 1)]).write(bench.directory());
+    let x25519 = [&b"\x30\x2a\x30\x05\x06\x03\x2b\x65\x6e\x03\x21\x00"[..], &[9; 32]].concat();
+    write(bench.path("other.txt"), line(&x25519) + &line(&spki("p521"))).unwrap();
+    let rows = bench.json(5, &["query", "blocklist.dat", "other.txt"]);
+    let verdicts: Vec<_> = rows.iter().map(|row| row["verdict"].as_str().unwrap()).collect();
+    assert_eq!(verdicts, ["unchecked", "clean"]);
+    write(bench.path("listed.txt"), line(&spki("p256-a"))).unwrap();
+    bench.run(1, &["query", "blocklist.dat", "other.txt", "listed.txt"]);
+    bench.run(3, &["query", "blocklist.dat", "other.txt", "missing.txt"]);
+}
+
+#[test]
+fn a_list_larger_than_any_in_use_is_not_read() {
+    let bench = Bench::new("list");
+    for name in ["blocklist.dat", "keys.txt"] {
+        let file = std::fs::File::create(bench.path(name)).unwrap();
+        file.set_len(200 << 30).unwrap(); // a sparse file
+        let output = bench.run(
+            3,
+            &[
+                "info",
+                name,
+                "--format",
+                if name.ends_with("txt") { "fingerprints" } else { "badkeys" },
+            ],
+        );
+        assert!(problem(&output).contains("larger than 1 GiB"), "{}", problem(&output));
+    }
+}
+
+#[test]
+fn a_list_takes_the_pins_of_other_programs() {
+    let bench = Bench::new("list");
+    let pin = |key: &str| {
+        let hex = Fingerprint::of(&spki(key)).to_string();
+        BASE64.encode(&data_encoding::HEXLOWER.decode(hex.as_bytes()).unwrap())
+    };
+    let (ghostunnel, curl) = (pin("p256-a"), pin("rsa-2048-a"));
+    write(bench.path("pins.txt"), format!("sha256:{ghostunnel}\nsha256//{curl}\n")).unwrap();
+    write(bench.path("keys.txt"), line(&spki("p256-a")) + &line(&spki("rsa-2048-a"))).unwrap();
+    let rows = bench.json(1, &["query", "pins.txt", "keys.txt"]);
+    assert!(rows.iter().all(|row| row["verdict"] == "listed"), "{rows:?}");
+}
+
 #[test]
 fn key_prints_lines_that_cover_every_form() {
     let bench = Bench::new("key");
