@@ -3,6 +3,8 @@
 //! Redirects are not followed, and no proxy variables are read: a URL is the operator's. Decision:
 //! `docs/decisions/fetch.md`.
 
+mod secret_fields;
+
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -11,10 +13,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use http_body_util::Empty;
 use hyper::body::{Body, Incoming};
 use hyper::client::conn::http1;
 use hyper::http::request::Builder;
-use hyper::{Method, Request, Response, header};
+use hyper::{HeaderMap, Method, Request, Response, header};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -23,6 +26,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
+pub(crate) use self::secret_fields::{MAX_HEADERS, parse_headers};
 use crate::config::SourceUrl;
 use crate::regular_file::{FileSize, without_numbers};
 use crate::resolver::Resolver;
@@ -75,9 +79,69 @@ pub(crate) async fn connect(
     deadline: Instant,
 ) -> Result<Connection, ExchangeError> {
     let tcp = connect_tcp(url, resolver, deadline).await?;
-    let Some(tls) = tls else { return Ok(Box::new(tcp)) };
+    match tls {
+        Some(tls) => secured(tcp, url, tls).await,
+        None => Ok(Box::new(tcp)),
+    }
+}
+
+/// Connects as [`connect`] does, through the HTTP proxy at `proxy`. Without TLS, the request must
+/// have the absolute form (RFC 9112, section 3.2.2). `fields` are sent with CONNECT.
+pub(crate) async fn connect_through(
+    proxy: &SourceUrl,
+    fields: &HeaderMap,
+    url: &SourceUrl,
+    tls: Option<&Arc<ClientConfig>>,
+    resolver: &Resolver,
+    deadline: Instant,
+) -> Result<Connection, ExchangeError> {
+    let tcp = connect_tcp(proxy, resolver, deadline).await?;
+    match tls {
+        Some(tls) => secured(tunnel(tcp, fields, url).await?, url, tls).await,
+        None => Ok(Box::new(tcp)),
+    }
+}
+
+/// Lets the proxy at the other end of `tcp` connect to the server of `url` (RFC 9110, section
+/// 9.3.6).
+async fn tunnel(
+    tcp: TcpStream,
+    fields: &HeaderMap,
+    url: &SourceUrl,
+) -> Result<impl ByteStream + use<>, ExchangeError> {
+    let authority = url.authority_with_port();
+    let mut request = Request::connect(&authority)
+        .header(header::HOST, &authority)
+        .header(header::USER_AGENT, USER_AGENT)
+        .body(Empty::<Bytes>::new())
+        .map_err(unreachable)?;
+    request.headers_mut().extend(fields.clone());
+    let handshake = http1::Builder::new().max_buf_size(MAX_HEAD).handshake(TokioIo::new(tcp));
+    let (mut sender, connection) = handshake.await.map_err(http_error)?;
+    let connect = async {
+        let response = sender.send_request(request).await.map_err(http_error)?;
+        if !response.status().is_success() {
+            let status = response.status();
+            return Err(unreachable(format_args!("the proxy responds {status} to CONNECT")));
+        }
+        hyper::upgrade::on(response).await.map_err(http_error)
+    };
+    let (mut connect, connection) = (pin!(connect), pin!(connection.with_upgrades()));
+    let stream = tokio::select! {
+        outcome = &mut connect => outcome,
+        _ = connection => connect.await,
+    };
+    Ok(TokioIo::new(stream?))
+}
+
+/// The TLS connection to the server of `url` over `stream`.
+async fn secured(
+    stream: impl ByteStream + 'static,
+    url: &SourceUrl,
+    tls: &Arc<ClientConfig>,
+) -> Result<Connection, ExchangeError> {
     let name = ServerName::try_from(url.host.clone()).map_err(unreachable)?;
-    let stream = TlsConnector::from(Arc::clone(tls)).connect(name, tcp).await;
+    let stream = TlsConnector::from(Arc::clone(tls)).connect(name, stream).await;
     let failed = |error| ExchangeError::Tls(crate::tls::explain(&error).to_string());
     Ok(Box::new(stream.map_err(failed)?))
 }

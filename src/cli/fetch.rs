@@ -124,7 +124,7 @@ fn jobs(args: &Args) -> Result<Vec<FetchJob>, CliError> {
 
 fn badkeys(args: &Args, directory: &Path) -> Result<FetchJob, CliError> {
     let url = &args.url;
-    let parsed = SourceUrl::parse(url).filter(|url| !url.path.is_empty());
+    let parsed = SourceUrl::parse_file(url);
     let Some(parsed) = parsed else {
         let problem =
             format!("--url {url:?} is not the URL of a file: write https://HOST/badkeysdata.json");
@@ -142,8 +142,6 @@ fn badkeys(args: &Args, directory: &Path) -> Result<FetchJob, CliError> {
         );
         return Err(CliError::Usage(problem));
     }
-    std::fs::create_dir_all(directory)
-        .map_err(|source| CliError::File { path: directory.to_owned(), source })?;
     Ok(FetchJob::badkeys(directory, parsed, args.trust_anchors.clone()))
 }
 

@@ -60,12 +60,25 @@ pub struct SourceUrl {
     pub port: u16,
     /// Path before the fingerprint, without a slash at the end; may be empty.
     pub path: String,
+    /// Query of the URL of a file, with its `?`; empty without one. It may be a credential, and is
+    /// not displayed.
+    pub query: String,
 }
 
 impl SourceUrl {
     /// Parses `http://` or `https://` with a host, and with a port and a path if needed.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
+        Self::with_query(text).filter(|url| url.query.is_empty())
+    }
+
+    /// Parses the URL of a file, which has a path and may have a query.
+    #[must_use]
+    pub fn parse_file(text: &str) -> Option<Self> {
+        Self::with_query(text).filter(|url| !url.path.is_empty())
+    }
+
+    fn with_query(text: &str) -> Option<Self> {
         let uri: Uri = text.parse().ok()?;
         let (is_secure, default) = match uri.scheme_str()? {
             "https" => (true, 443),
@@ -73,7 +86,10 @@ impl SourceUrl {
             _ => return None,
         };
         let authority = uri.authority()?;
-        if uri.query().is_some() || text.contains(['@', '#']) {
+        let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+        // A query may have an `@`.
+        let before_query = text.split('?').next().unwrap_or_default();
+        if before_query.contains('@') || text.contains('#') {
             return None;
         }
         let host = authority.host().trim_matches(['[', ']']).to_owned();
@@ -84,7 +100,7 @@ impl SourceUrl {
                 _ => default,
             };
         let path = uri.path().trim_end_matches('/').to_owned();
-        Some(Self { is_secure, host, port, path })
+        Some(Self { is_secure, host, port, path, query })
     }
 
     /// Whether nobody on the way can forge an answer: TLS, or a connection within the machine.
@@ -103,13 +119,29 @@ impl SourceUrl {
         self.host.parse::<IpAddr>().is_err()
     }
 
+    /// Whether `other` has the same scheme, host and port (RFC 6454, section 4).
+    #[must_use]
+    pub fn has_same_origin(&self, other: &Self) -> bool {
+        let origin = |url: &Self| (url.is_secure, url.host.to_ascii_lowercase(), url.port);
+        origin(self) == origin(other)
+    }
+
+    /// The host and the port.
+    #[must_use]
+    pub fn authority_with_port(&self) -> String {
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
+    }
+
     /// The `Host` of a request (RFC 9110, section 7.2).
     #[must_use]
     pub fn authority(&self) -> String {
-        let default = if self.is_secure { 443 } else { 80 };
-        let host =
-            if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
-        if self.port == default { host } else { format!("{host}:{}", self.port) }
+        let default = if self.is_secure { ":443" } else { ":80" };
+        let authority = self.authority_with_port();
+        authority.strip_suffix(default).map_or(authority.clone(), str::to_owned)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::SourceUrl;
+use super::{ClientCertificateFiles, SourceUrl};
 
 /// The source of a filter or list. Only `keygate fetch` uses it; the proxy never downloads a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,6 +13,14 @@ pub struct FetchConfig {
     /// PEM file of the CAs that may issue the certificate of the source. Default: those of the
     /// system.
     pub trust_anchors: Option<PathBuf>,
+    /// File of header fields for the server of `url`, and of `Proxy-Authorization` for the proxy.
+    pub headers: Option<PathBuf>,
+    /// The client certificate, for the server of `url` only.
+    pub identity: Option<ClientCertificateFiles>,
+    /// The HTTP proxy. Default: direct connections.
+    pub proxy: Option<SourceUrl>,
+    /// Hosts to which a redirect is followed, with the port unless it is 443. Default: none.
+    pub redirect_hosts: Vec<String>,
     /// Whether the source has a checksum file that is downloaded with the file. Default: false.
     pub checksum: bool,
     /// Maximum time for name look-up, TCP connection and TLS handshake. Default: 10 s.
@@ -38,6 +46,10 @@ impl FetchConfig {
         Self {
             url,
             trust_anchors: None,
+            headers: None,
+            identity: None,
+            proxy: None,
+            redirect_hosts: Vec::new(),
             checksum: false,
             connect_timeout: Duration::from_secs(10),
             stall_timeout: Duration::from_secs(30),

@@ -16,20 +16,23 @@ pub(super) fn parse(url: &SourceUrl, json: &[u8]) -> Result<Metadata, FetchError
     Metadata::parse(json).map_err(|source| FetchError::Metadata { url: url.to_string(), source })
 }
 
-/// The blocklist that the metadata from `url` name. The list must be on the same server: a URL of
-/// another one could lead to a server that only this machine can reach, or to a connection without
-/// TLS.
+/// The blocklist that the metadata from `url` name. If the name is on another server, the metadata
+/// are a copy, and the list is beside them: a URL of another server could lead to one that only this
+/// machine can reach, or to a connection without TLS.
 pub(super) fn named_list(url: &SourceUrl, metadata: &Metadata) -> Result<NamedList, FetchError> {
     let Some(found) = &metadata.blocklist_url else {
         let deprecation = metadata.deprecation.clone();
         return Err(FetchError::Retired { url: url.to_string(), deprecation });
     };
-    let origin = |url: &SourceUrl| (url.is_secure, url.host.to_ascii_lowercase(), url.port);
-    let list = SourceUrl::parse(found).filter(|list| !list.path.is_empty());
-    let Some(list) = list.filter(|list| origin(list) == origin(url)) else {
+    let Some(mut list) = SourceUrl::parse_file(found) else {
         let found = shortened(found);
-        return Err(FetchError::ForeignBlocklist { url: url.to_string(), found });
+        return Err(FetchError::BlocklistUrl { url: url.to_string(), found });
     };
+    if !list.has_same_origin(url) {
+        let (directory, _) = url.path.rsplit_once('/').unwrap_or_default();
+        let (_, name) = list.path.rsplit_once('/').unwrap_or_default();
+        list = SourceUrl { path: format!("{directory}/{name}"), ..url.clone() };
+    }
     match metadata.blocklist_sha256 {
         Some(sha256) => Ok(NamedList { url: list, sha256 }),
         None => Err(FetchError::NoDigest { url: url.to_string() }),

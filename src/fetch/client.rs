@@ -1,4 +1,4 @@
-//! Requests to one source: its CAs, and the deadlines of a request.
+//! Requests to one source: its CAs and credentials, redirects, and the deadlines of a request.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -9,17 +9,19 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::http::request::Builder;
-use hyper::{Response, StatusCode, header};
+use hyper::{HeaderMap, Request, Response, StatusCode, header};
 use rustls::ClientConfig;
 use tokio::time::{sleep_until, timeout, timeout_at};
+use zeroize::Zeroizing;
 
 use super::error::{FetchError, TransferError, shortened};
 use super::record::SourceId;
-use crate::config::{AlpnProtocol, FetchConfig, SourceUrl};
-use crate::http_client;
+use crate::config::{AlpnProtocol, ClientCertificateFiles, FetchConfig, SourceUrl};
+use crate::http_client::{self, Connection, ExchangeError, MAX_HEADERS, parse_headers};
 use crate::regular_file;
 use crate::resolver::Resolver;
-use crate::tls;
+use crate::snapshot::read_private_key;
+use crate::tls::{self, Credentials};
 
 /// Files with the CAs of the system: Debian and Alpine, Fedora, openSUSE, others.
 pub(super) const SYSTEM_TRUST_ANCHORS: [&str; 4] = [
@@ -30,12 +32,24 @@ pub(super) const SYSTEM_TRUST_ANCHORS: [&str; 4] = [
 ];
 /// Maximum size of a file of CAs, 16 MiB.
 const MAX_TRUST_ANCHORS: u64 = 16 << 20;
+/// Maximum size of a private key file, in bytes.
+const MAX_PRIVATE_KEY: u64 = 64 << 10;
 
-/// Sends requests to the server of one source.
+/// Maximum number of redirects that are followed for one request.
+const MAX_REDIRECTS: usize = 5;
+
+/// Sends requests to the server of one source, and to the hosts of its redirects, which get none of
+/// its credentials.
 pub(super) struct FetchClient {
     config: FetchConfig,
-    /// `None` for a source without TLS.
+    /// TLS with the server of the source. `None` for a source without TLS.
     tls: Option<Arc<ClientConfig>>,
+    /// TLS with the hosts of redirects.
+    foreign_tls: Option<Arc<ClientConfig>>,
+    /// Fields for the server of the source.
+    headers: HeaderMap,
+    /// Fields for the proxy.
+    proxy_headers: HeaderMap,
     resolver: Resolver,
 }
 
@@ -50,10 +64,22 @@ impl Progress {
 }
 
 impl FetchClient {
-    /// Reads the CAs of the source.
+    /// Reads the files of the source: CAs, header fields, client certificate.
     pub(super) fn new(config: &FetchConfig, resolver: Resolver) -> Result<Self, FetchError> {
-        let tls = if config.url.is_secure { Some(tls_config(config)?) } else { None };
-        Ok(Self { config: config.clone(), tls, resolver })
+        let tls = if config.url.is_secure { Some(tls_config(config, true)?) } else { None };
+        let has_redirects = !config.redirect_hosts.is_empty();
+        let foreign_tls = if has_redirects { Some(tls_config(config, false)?) } else { None };
+        let mut headers = match &config.headers {
+            Some(path) => parse_headers(&read_secret(path, MAX_HEADERS)?)
+                .map_err(|line| FetchError::Headers { path: path.clone(), line })?,
+            None => HeaderMap::new(),
+        };
+        let mut proxy_headers = HeaderMap::new();
+        if let Some(credentials) = headers.remove(header::PROXY_AUTHORIZATION) {
+            proxy_headers.insert(header::PROXY_AUTHORIZATION, credentials);
+        }
+        let config = config.clone();
+        Ok(Self { config, tls, foreign_tls, headers, proxy_headers, resolver })
     }
 
     /// The identity of the file at `url`, which is on the server of the source.
@@ -65,31 +91,113 @@ impl FetchClient {
     pub(super) async fn get<T>(
         &self,
         url: &SourceUrl,
-        add: impl FnOnce(Builder) -> Builder,
-        read: impl AsyncFnOnce(Response<Incoming>, &Progress) -> Result<T, TransferError>,
+        add: impl Fn(Builder) -> Builder,
+        read: impl AsyncFn(Response<Incoming>, &Progress) -> Result<T, TransferError>,
     ) -> Result<T, FetchError> {
-        let FetchConfig { connect_timeout, stall_timeout, timeout: whole, .. } = self.config;
-        let start = Instant::now();
-        let exchange = async {
-            let deadline = start + connect_timeout;
-            let connect = http_client::connect(url, self.tls.as_ref(), &self.resolver, deadline);
-            let connection = timeout(connect_timeout, connect).await;
-            let connection =
-                connection.map_err(|_| TransferError::ConnectTimeout(connect_timeout))??;
-            let request = add(http_client::get(url, &url.path)).body(Empty::<Bytes>::new());
-            let request = request.map_err(http_client::unreachable)?;
-            let progress = Progress(Cell::new(Instant::now()));
-            let read = async |response| read(response, &progress).await;
-            tokio::select! {
-                biased;
-                outcome = http_client::exchange(connection, request, read) => outcome,
-                () = stall(&progress, stall_timeout) => Err(TransferError::Stalled(stall_timeout)),
+        let whole = self.config.timeout;
+        let exchanges = async {
+            let mut at = url.clone();
+            for _ in 0..=MAX_REDIRECTS {
+                match self.request(&at, &add, &read).await? {
+                    Fetched::Complete(value) => return Ok(value),
+                    Fetched::Moved(next) => at = next,
+                }
             }
+            Err(TransferError::Redirects(MAX_REDIRECTS))
         };
-        let outcome = timeout_at((start + whole).into(), exchange).await;
+        let outcome = timeout_at((Instant::now() + whole).into(), exchanges).await;
         let outcome = outcome.unwrap_or(Err(TransferError::TimedOut(whole)));
         outcome.map_err(|source| FetchError::Transfer { url: url.to_string(), source })
     }
+
+    /// Requests `url`, and calls `read` with the response unless it is a redirect to follow.
+    async fn request<T>(
+        &self,
+        url: &SourceUrl,
+        add: impl Fn(Builder) -> Builder,
+        read: impl AsyncFn(Response<Incoming>, &Progress) -> Result<T, TransferError>,
+    ) -> Result<Fetched<T>, TransferError> {
+        let FetchConfig { connect_timeout, stall_timeout, .. } = self.config;
+        let connection = timeout(connect_timeout, self.connect(url)).await;
+        let connection =
+            connection.map_err(|_| TransferError::ConnectTimeout(connect_timeout))??;
+        let request = self.message(url, add).map_err(http_client::unreachable)?;
+        let progress = Progress(Cell::new(Instant::now()));
+        let read = async |response| match self.redirect(url, &response) {
+            Some(next) => Ok(Fetched::Moved(next)),
+            None => read(response, &progress).await.map(Fetched::Complete),
+        };
+        tokio::select! {
+            biased;
+            outcome = http_client::exchange(connection, request, read) => outcome,
+            () = stall(&progress, stall_timeout) => Err(TransferError::Stalled(stall_timeout)),
+        }
+    }
+
+    async fn connect(&self, url: &SourceUrl) -> Result<Connection, ExchangeError> {
+        let deadline = Instant::now() + self.config.connect_timeout;
+        let tls = if self.is_source(url) { &self.tls } else { &self.foreign_tls };
+        let (tls, resolver) = (tls.as_ref(), &self.resolver);
+        match &self.config.proxy {
+            None => http_client::connect(url, tls, resolver, deadline).await,
+            Some(proxy) => {
+                let fields = &self.proxy_headers;
+                http_client::connect_through(proxy, fields, url, tls, resolver, deadline).await
+            }
+        }
+    }
+
+    /// The request for `url`, with the credentials of its server alone.
+    fn message(
+        &self,
+        url: &SourceUrl,
+        add: impl Fn(Builder) -> Builder,
+    ) -> hyper::http::Result<Request<Empty<Bytes>>> {
+        let mut target = format!("{}{}", url.path, url.query);
+        let is_absolute = self.config.proxy.is_some() && !url.is_secure;
+        if is_absolute {
+            target = format!("http://{}{target}", url.authority());
+        }
+        let mut request = add(http_client::get(url, &target)).body(Empty::new())?;
+        if self.is_source(url) {
+            request.headers_mut().extend(self.headers.clone());
+        }
+        if is_absolute {
+            request.headers_mut().extend(self.proxy_headers.clone());
+        }
+        Ok(request)
+    }
+
+    /// Whether `url` is on the server of the source.
+    fn is_source(&self, url: &SourceUrl) -> bool {
+        url.has_same_origin(&self.config.url)
+    }
+
+    /// The URL to which the `response` of `from` redirects, if its host is one of
+    /// `redirect_hosts`.
+    fn redirect(&self, from: &SourceUrl, response: &Response<Incoming>) -> Option<SourceUrl> {
+        if !response.status().is_redirection() {
+            return None;
+        }
+        let location = response.headers().get(header::LOCATION)?.to_str().ok()?;
+        let to = if location.starts_with('/') && !location.starts_with("//") {
+            let scheme = if from.is_secure { "https" } else { "http" };
+            SourceUrl::parse_file(&format!("{scheme}://{}{location}", from.authority()))
+        } else {
+            SourceUrl::parse_file(location)
+        };
+        to.filter(|to| {
+            to.is_secure
+                && self.config.redirect_hosts.contains(&to.authority().to_ascii_lowercase())
+        })
+    }
+}
+
+/// The outcome of one request.
+enum Fetched<T> {
+    Complete(T),
+    /// The file is at another URL.
+    Moved(SourceUrl),
 }
 
 /// Returns when no byte has arrived for `limit`.
@@ -103,7 +211,8 @@ async fn stall(progress: &Progress, limit: std::time::Duration) {
     }
 }
 
-fn tls_config(config: &FetchConfig) -> Result<Arc<ClientConfig>, FetchError> {
+/// The TLS configuration of the source, or that of other hosts, without the client certificate.
+fn tls_config(config: &FetchConfig, is_source: bool) -> Result<Arc<ClientConfig>, FetchError> {
     let is_present = |path: &&str| Path::new(path).exists();
     let path = match &config.trust_anchors {
         Some(path) => path.clone(),
@@ -117,14 +226,36 @@ fn tls_config(config: &FetchConfig) -> Result<Arc<ClientConfig>, FetchError> {
         .map_err(|source| FetchError::Io { path: path.clone(), source })?;
     let anchors =
         tls::trust_anchors(&pem).map_err(|source| FetchError::TrustAnchors { path, source })?;
-    Ok(Arc::new(tls::client_config(&anchors, None, &[AlpnProtocol::Http11.as_bytes()])?))
+    let files = config.identity.as_ref().filter(|_| is_source);
+    let identity = files.map(identity).transpose()?;
+    let alpn = [AlpnProtocol::Http11.as_bytes()];
+    Ok(Arc::new(tls::client_config(&anchors, identity.as_ref(), &alpn)?))
+}
+
+fn identity(files: &ClientCertificateFiles) -> Result<Credentials, FetchError> {
+    let path = files.certificate.clone();
+    let chain = regular_file::read(&path, MAX_TRUST_ANCHORS)
+        .map_err(|source| FetchError::Io { path: path.clone(), source })?;
+    let key = read_secret(&files.private_key, MAX_PRIVATE_KEY)?;
+    tls::credentials(&chain, &key).map_err(|source| FetchError::Identity { path, source })
+}
+
+/// Reads a file with credentials, which nobody else may read.
+fn read_secret(path: &Path, max_size: u64) -> Result<Zeroizing<Vec<u8>>, FetchError> {
+    let file = read_private_key(path, max_size)
+        .map_err(|source| FetchError::Io { path: path.to_owned(), source })?;
+    match file.exposed {
+        Some(exposed) => Err(FetchError::Exposed(exposed)),
+        None => Ok(file.content),
+    }
 }
 
 /// Checks the head of a response that is not 304, 206 or 416.
 pub(super) fn check_head(response: &Response<Incoming>) -> Result<(), TransferError> {
     let status = response.status();
     if status.is_redirection() && status != StatusCode::NOT_MODIFIED {
-        let location = header_text(response, &header::LOCATION);
+        let mut location = header_text(response, &header::LOCATION);
+        location.truncate(location.find('?').unwrap_or(location.len())); // it may be a credential
         return Err(TransferError::Redirect { status, location });
     }
     if !matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {

@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use hyper::StatusCode;
 
+use super::record::directory_of;
 use crate::badkeys::MetadataError;
 use crate::config::SourceUrl;
 use crate::http_client::ExchangeError;
 use crate::regular_file::{self, FileSize};
-use crate::snapshot::{FilterRejection, ListFileError};
+use crate::snapshot::{ExposedKeyFile, FilterRejection, ListFileError};
 use crate::tls::{self, TlsFileError};
 
 /// Maximum length of a value of a server in an error, in characters; the rest is cut.
@@ -28,6 +29,16 @@ pub enum FetchError {
     Busy {
         /// The lock file.
         path: PathBuf,
+    },
+    /// The URL of the blocklist in its metadata is none.
+    #[error(
+        "{url}: blocklist_url {found:?} is not the URL of a file; correct url, or try again later"
+    )]
+    BlocklistUrl {
+        /// URL of the metadata.
+        url: String,
+        /// The value, shortened.
+        found: String,
     },
     /// The SHA-256 is not that of the metadata.
     #[error(
@@ -51,20 +62,14 @@ pub enum FetchError {
         /// Why it is rejected.
         source: FilterRejection,
     },
-    /// The blocklist is at another server than its metadata.
-    #[error(
-        "{url}: blocklist_url {found:?} is not a file on the same server; let the mirror give its own address there"
-    )]
-    ForeignBlocklist {
-        /// URL of the metadata.
-        url: String,
-        /// The value, shortened.
-        found: String,
-    },
+    /// A file with credentials can be read by others.
+    #[error("{0}; make it readable for the user that runs keygate fetch alone, or for its group")]
+    Exposed(ExposedKeyFile),
     /// A directory belongs to a user who could replace the files in it while they are written.
     #[error(
-        "{}: it belongs to user {owner}, and keygate fetch runs as user {user}; run it as user {owner}, or use another directory",
-        path.display()
+        "{}: it belongs to user {owner}, and keygate fetch runs as user {user}; {}",
+        path.display(),
+        remedy_of_owner(path, *owner, *user)
     )]
     ForeignDirectory {
         /// The directory.
@@ -73,6 +78,25 @@ pub enum FetchError {
         owner: u32,
         /// Effective user id of the process.
         user: u32,
+    },
+    /// The file of header fields has a line that is none.
+    #[error(
+        "headers {}: line {line} is not `Name: value` with printable ASCII characters, or sets a field of keygate's own; correct it, as in `Authorization: Bearer KEY`",
+        path.display()
+    )]
+    Headers {
+        /// Path of the file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+    },
+    /// The client certificate cannot be used.
+    #[error("certificate {}: {source}; give the certificate and its private_key in PEM", path.display())]
+    Identity {
+        /// Path of the certificate.
+        path: PathBuf,
+        /// The reason.
+        source: TlsFileError,
     },
     /// A file or directory cannot be read or written.
     #[error("{}: {}{}", path.display(), regular_file::cause(.source), remedy_of(.source))]
@@ -247,14 +271,17 @@ pub enum TransferError {
     NoLength,
     /// The source is at another address.
     #[error(
-        "{status} to {location:?}: redirects are not followed; set url to the address of the file"
+        "{status} to {location:?}: redirects are followed to redirect_hosts over https:// only; set url to the address of the file, or name the host there"
     )]
     Redirect {
         /// The status.
         status: StatusCode,
-        /// The value of `Location`, shortened.
+        /// The value of `Location`, shortened, without the query.
         location: String,
     },
+    /// The last of the redirects that are followed leads to one more.
+    #[error("more than {0} redirects; set url to the address of the file")]
+    Redirects(usize),
     /// No byte has arrived for some time.
     #[error("no byte for {0:?}; check the network to the source, or raise stall_timeout")]
     Stalled(Duration),
@@ -339,6 +366,15 @@ fn with_names_of_source(error: &dyn std::fmt::Display, staged: &Path, url: &str)
         }
         (None, _) | (_, None) => text,
     }
+}
+
+fn remedy_of_owner(path: &Path, owner: u32, user: u32) -> String {
+    if user == 0 {
+        return format!("run it as user {owner}, or use another directory");
+    }
+    // Root has fetched the file before.
+    let directory = directory_of(path).display();
+    format!("give the directory to this user with chown -R {user} {directory}")
 }
 
 fn remedy_of_rejection(rejection: &FilterRejection) -> &'static str {

@@ -6,7 +6,7 @@
 //! that the next run completes an update that was killed.
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
@@ -203,11 +203,18 @@ fn adopt(file: &File, replaced: &Path) -> io::Result<()> {
     let is_public = old.mode() & 0o004 != 0;
     if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
         match fchown(file, Some(old.uid()), Some(old.gid())) {
-            Err(error) if !is_public => return Err(error),
+            Err(_) if !is_public => return Err(io::Error::other(foreign_owner(&old))),
             Ok(()) | Err(_) => {}
         }
     }
     file.set_permissions(Permissions::from_mode(old.mode() & 0o777))
+}
+
+fn foreign_owner(old: &Metadata) -> String {
+    let (owner, group, mode) = (old.uid(), old.gid(), old.mode() & 0o777);
+    format!(
+        "the file in use belongs to user {owner} and group {group} (mode {mode:04o}), to whom this user cannot give the new file; make it that of the user that runs keygate fetch, or readable for everybody"
+    )
 }
 
 /// Whether two files have the same content.

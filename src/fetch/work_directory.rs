@@ -40,7 +40,7 @@ impl WorkDirectory {
             }
             Ok(_) | Err(_) => {}
         }
-        check_owner_of_parent(target)?;
+        create_parent(target)?;
         let path = path_of(target);
         let failed = |source| FetchError::Io { path: path.clone(), source };
         match DirBuilder::new().mode(0o700).create(&path) {
@@ -95,21 +95,20 @@ impl WorkDirectory {
     }
 }
 
-/// Rejects, for root, a directory of another user, who could put links in place of files that are
-/// written.
-fn check_owner_of_parent(target: &Path) -> Result<(), FetchError> {
-    let path = directory_of(target).to_owned();
+/// Creates the directory of `target`. Rejects, for root, a directory of another user, who could put
+/// links in place of files that are written, and who could not write to a directory of root.
+fn create_parent(target: &Path) -> Result<(), FetchError> {
+    let directory = directory_of(target);
+    let failed = |source| FetchError::Io { path: directory.to_owned(), source };
     let user = geteuid().as_raw();
-    if user != ROOT {
-        return Ok(());
-    }
-    match fs::metadata(&path) {
-        Ok(metadata) if metadata.uid() != ROOT => {
-            Err(FetchError::ForeignDirectory { path, owner: metadata.uid(), user })
+    if user == ROOT {
+        let path = directory.ancestors().find(|path| path.exists()).unwrap_or(Path::new("."));
+        let owner = fs::metadata(path).map_err(failed)?.uid();
+        if owner != ROOT {
+            return Err(FetchError::ForeignDirectory { path: path.to_owned(), owner, user });
         }
-        Ok(_) => Ok(()),
-        Err(source) => Err(FetchError::Io { path, source }),
     }
+    fs::create_dir_all(directory).map_err(failed)
 }
 
 /// The path of the work directory of the file at `target`.

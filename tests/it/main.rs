@@ -104,8 +104,10 @@ mod fetch {
     mod badkeys_scene;
     mod blocklists;
     mod checks;
+    mod directories;
     mod downloads;
     mod interrupted;
+    mod network;
     mod scene;
     mod signed_blocklists;
 }

@@ -22,6 +22,7 @@ pub struct Mirror {
     directory: PathBuf,
     files: PathBuf,
     address: SocketAddr,
+    other: SocketAddr,
     nginx: Option<Program>,
 }
 
@@ -33,23 +34,34 @@ impl Mirror {
         }
         let files = pki.path("mirror");
         std::fs::create_dir(&files).unwrap();
-        let (directory, address) = (pki.directory().to_owned(), reserved_address());
+        let directory = pki.directory().to_owned();
+        let (address, other) = (reserved_address(), reserved_address());
         let slow = pki.path("slow");
         let text = format!(
             r#"daemon off; master_process off; pid nginx.pid; error_log error.log;
 events {{}}
 http {{
-    log_format requests '$uri $status range=$http_range if-range=$http_if_range if-none-match=$http_if_none_match sent=$body_bytes_sent';
+    log_format requests '$uri $status range=$http_range if-range=$http_if_range if-none-match=$http_if_none_match sent=$body_bytes_sent port=$server_port auth=$http_authorization client=$ssl_client_verify args=$args';
     access_log requests.log requests;
     client_body_temp_path b; proxy_temp_path p; fastcgi_temp_path f; uwsgi_temp_path u; scgi_temp_path s;
+    ssl_certificate server.pem; ssl_certificate_key server.key;
+    ssl_client_certificate ca.pem; ssl_verify_client optional;
+    server {{ listen {other} ssl; root {files}; }}
     server {{
         listen {address} ssl;
-        ssl_certificate server.pem; ssl_certificate_key server.key;
         root {files};
         set $rate 0;
         if (-f {slow}) {{ set $rate 1000; }}
         limit_rate $rate; limit_rate_after {AT_ONCE};
         location /moved/ {{ rewrite ^/moved/(.*)$ /$1 permanent; }}
+        location /elsewhere/ {{ return 302 https://{other}/lost.pkbf?sig=secret; }}
+        location /loop/ {{ return 302 https://{address}$uri; }}
+        location /clear/ {{ return 302 http://{other}/lost.pkbf; }}
+        location /private/ {{
+            if ($http_authorization != "Bearer abc") {{ return 401; }}
+            if ($ssl_client_verify != SUCCESS) {{ return 403; }}
+            alias {files}/;
+        }}
     }}
 }}
 "#,
@@ -57,7 +69,7 @@ http {{
             slow = slow.display()
         );
         write(pki.path("nginx.conf"), text).unwrap();
-        let mut mirror = Self { directory, files, address, nginx: None };
+        let mut mirror = Self { directory, files, address, other, nginx: None };
         mirror.restart();
         Some(mirror)
     }
@@ -104,6 +116,11 @@ http {{
 
     pub fn url(&self, name: &str) -> String {
         format!("https://{}/{name}", self.address)
+    }
+
+    /// Address of a second server with the same files.
+    pub fn other(&self) -> SocketAddr {
+        self.other
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

@@ -31,7 +31,7 @@ impl Checker<'_> {
     ) -> Option<FetchConfig> {
         let raw = raw?;
         let at = |key: &str| format!("{path}.source.{key}");
-        let url = SourceUrl::parse(&raw.url).filter(|url| !url.path.is_empty());
+        let url = SourceUrl::parse_file(&raw.url);
         if url.is_none() {
             let problem = format!(
                 "{:?} is not the URL of a file; write \"https://HOST/FILE\", with a port if needed",
@@ -40,24 +40,64 @@ impl Checker<'_> {
             self.invalid(at("url"), problem);
         }
         if let Some(url) = &url {
-            if !url.is_authenticated() && protection == Protection::None {
+            let is_authenticated = url.is_secure || (url.is_authenticated() && raw.proxy.is_none());
+            if !is_authenticated && protection == Protection::None {
                 let problem = "http:// to another machine lets anybody on the way replace the file; use https://, or set minisign_key";
                 self.conflict(at("url"), problem);
+            }
+            if !is_authenticated && raw.headers.is_some() {
+                let problem = "http:// would send the headers to another machine in clear text; use https://, or remove it";
+                self.conflict(at("headers"), problem);
+            }
+            if !url.is_secure && raw.certificate.is_some() {
+                let problem = "only for https://; remove it, or change the url";
+                self.conflict(at("certificate"), problem);
             }
             if !url.is_secure && raw.trust_anchors.is_some() {
                 let problem = "only for https://; remove it, or change the url";
                 self.conflict(at("trust_anchors"), problem);
             }
         }
-        let trust_anchors = raw.trust_anchors.as_ref();
+        let file =
+            |key: &str, path: &Option<PathBuf>| path.as_ref().map(|path| self.path(&at(key), path));
+        let (certificate, private_key) = (raw.certificate.as_deref(), raw.private_key.as_deref());
         Some(FetchConfig {
-            trust_anchors: trust_anchors.map(|file| self.path(&at("trust_anchors"), file)),
+            trust_anchors: file("trust_anchors", &raw.trust_anchors),
+            headers: file("headers", &raw.headers),
+            identity: self.identity(&format!("{path}.source"), certificate, private_key),
+            proxy: raw.proxy.as_deref().and_then(|text| self.proxy(&at("proxy"), text)),
+            redirect_hosts: self.redirect_hosts(&at("redirect_hosts"), &raw.redirect_hosts),
             checksum: raw.checksum,
             connect_timeout: self.positive(&at("connect_timeout"), raw.connect_timeout),
             stall_timeout: self.positive(&at("stall_timeout"), raw.stall_timeout),
             timeout: self.positive(&at("timeout"), raw.timeout),
             ..FetchConfig::at(url?)
         })
+    }
+
+    fn proxy(&self, path: &str, text: &str) -> Option<SourceUrl> {
+        let proxy = SourceUrl::parse(text).filter(|url| !url.is_secure && url.path.is_empty());
+        if proxy.is_none() {
+            let problem = "not the URL of an HTTP proxy; write \"http://HOST:PORT\"";
+            self.invalid(path, problem);
+        }
+        proxy
+    }
+
+    /// The hosts in the form of [`SourceUrl::authority`], in lower case.
+    fn redirect_hosts(&self, path: &str, hosts: &[String]) -> Vec<String> {
+        let authority = |(index, host): (usize, &String)| {
+            let url = SourceUrl::parse(&format!("https://{host}"));
+            let url = url.filter(|url| url.path.is_empty() && !host.ends_with('/'));
+            if url.is_none() {
+                let problem = format!(
+                    "{host:?} is not a host; write a name or an address, with a port if it is not 443"
+                );
+                self.invalid(format!("{path}[{index}]"), problem);
+            }
+            Some(url?.authority().to_ascii_lowercase())
+        };
+        hosts.iter().enumerate().filter_map(authority).collect()
     }
 }
 
@@ -83,7 +123,20 @@ mod tests {
         for url in ["http://127.0.0.1:8080/a", "http://localhost/a"] {
             source(&format!("url = {url:?}")).unwrap();
         }
-        // A signed file needs no authenticated server.
+        let found = source(
+            "url = \"https://a/b?sig=c\", redirect_hosts = [\"C.example:443\", \"[::1]:8443\"]",
+        );
+        let found = found.unwrap();
+        assert_eq!(found.redirect_hosts, ["c.example", "[::1]:8443"]);
+        assert_eq!(
+            (found.url.to_string(), &*found.url.query),
+            ("https://a/b".to_owned(), "?sig=c")
+        );
+        // A signed file needs no authenticated server. Headers do.
+        let headers = "path = \"lost.pkbf\"\nminisign_key = \"keys.pub\"\n\
+                       source = { url = \"http://a.example/a\", headers = \"b\" }";
+        let error = parse(&changed("path = \"lost.pkbf\"", headers)).unwrap_err().to_string();
+        assert!(error.contains("source.headers: http:// would send"), "{error}");
         let signed = "path = \"lost.pkbf\"\nminisign_key = \"keys.pub\"\n\
                       source = { url = \"http://a.example/a\" }";
         parse(&changed("path = \"lost.pkbf\"", signed)).unwrap();
@@ -91,11 +144,26 @@ mod tests {
             ("url = \"http://a.example/a\"", "source.url: http:// to another machine"),
             ("url = \"https://a.example\"", "source.url: \"https://a.example\" is not the URL"),
             ("url = \"https://a.example/\"", "is not the URL of a file"),
-            ("url = \"https://a.example/a?b\"", "is not the URL of a file"),
+            ("url = \"https://a.example/a#b\"", "is not the URL of a file"),
             ("url = \"file:///etc/passwd\"", "is not the URL of a file"),
             ("url = \"http://[::1]/a\", trust_anchors = \"ca.pem\"", "only for https://"),
             ("url = \"https://a/b\", timeout = \"0s\"", "source.timeout: 0 would expire at once"),
-            ("url = \"https://a/b\", proxy = \"c\"", "no key \"proxy\""),
+            ("url = \"https://a/b\", mirror = \"c\"", "no key \"mirror\""),
+            ("url = \"https://a/b\", proxy = \"c\"", "source.proxy: not the URL of an HTTP proxy"),
+            ("url = \"https://a/b\", proxy = \"http://user@c\"", "source.proxy: not the URL"),
+            (
+                "url = \"http://localhost/b\", proxy = \"http://c\"",
+                "source.url: http:// to another",
+            ),
+            ("url = \"https://a/b\", certificate = \"c\"", "belong together"),
+            (
+                "url = \"http://[::1]/b\", certificate = \"c\", private_key = \"d\"",
+                "source.certificate: only for https://",
+            ),
+            (
+                "url = \"https://a/b\", redirect_hosts = [\"c/d\"]",
+                "source.redirect_hosts: \"c/d\" is not a host",
+            ),
             ("checksum = true", "source.url: the key is missing"),
         ] {
             let found = source(table).unwrap_err();

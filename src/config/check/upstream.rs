@@ -133,8 +133,14 @@ impl Checker<'_> {
         Some((scheme, ServerAddress::Tcp { host, port }))
     }
 
-    fn upstream_tls(&self, path: &str, tls: raw::UpstreamTls) -> UpstreamTlsConfig {
-        let identity = match (&tls.certificate, &tls.private_key) {
+    /// The client certificate in the table `path`.
+    pub(super) fn identity(
+        &self,
+        path: &str,
+        certificate: Option<&Path>,
+        private_key: Option<&Path>,
+    ) -> Option<ClientCertificateFiles> {
+        match (certificate, private_key) {
             (Some(certificate), Some(key)) => Some(ClientCertificateFiles {
                 certificate: self.path(&format!("{path}.certificate"), certificate),
                 private_key: self.path(&format!("{path}.private_key"), key),
@@ -145,7 +151,11 @@ impl Checker<'_> {
                 self.conflict(path, problem);
                 None
             }
-        };
+        }
+    }
+
+    fn upstream_tls(&self, path: &str, tls: raw::UpstreamTls) -> UpstreamTlsConfig {
+        let identity = self.identity(path, tls.certificate.as_deref(), tls.private_key.as_deref());
         if let Some(name) = &tls.server_name
             && ServerName::try_from(name.as_str()).is_err()
         {

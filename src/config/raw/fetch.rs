@@ -12,6 +12,12 @@ use super::super::units::DurationText;
 pub(in crate::config) struct RawFetch {
     pub(in crate::config) url: String,
     pub(in crate::config) trust_anchors: Option<PathBuf>,
+    pub(in crate::config) headers: Option<PathBuf>,
+    pub(in crate::config) certificate: Option<PathBuf>,
+    pub(in crate::config) private_key: Option<PathBuf>,
+    pub(in crate::config) proxy: Option<String>,
+    #[serde(default)]
+    pub(in crate::config) redirect_hosts: Vec<String>,
     #[serde(default)]
     pub(in crate::config) checksum: bool,
     #[serde(default = "ten_seconds")]

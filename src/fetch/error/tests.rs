@@ -38,6 +38,7 @@ fn transfer_errors() -> Vec<TransferError> {
         ExchangeError::HeadTooLarge.into(),
         TransferError::NoLength,
         TransferError::Redirect { status: StatusCode::FOUND, location: text() },
+        TransferError::Redirects(5),
         TransferError::Stalled(second),
         status(StatusCode::NOT_FOUND),
         status(StatusCode::FORBIDDEN),
@@ -74,8 +75,13 @@ fn every_error_names_the_url_or_the_file_and_an_action() {
     let own = [
         FetchError::Busy { path: path() },
         FetchError::Digest { url: url(), expected: text(), found: text() },
-        FetchError::ForeignBlocklist { url: url(), found: text() },
+        FetchError::BlocklistUrl { url: url(), found: text() },
         FetchError::ForeignDirectory { path: path(), owner: 1, user: 0 },
+        FetchError::ForeignDirectory { path: path(), owner: 0, user: 1 },
+        FetchError::Identity {
+            path: path(),
+            source: TlsFileError::NoCertificate(FileContent::Empty),
+        },
         FetchError::Metadata { url: url(), source: Metadata::parse(b"{}").unwrap_err() },
         FetchError::NoDigest { url: url() },
         FetchError::NotRegular { path: path() },

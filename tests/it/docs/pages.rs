@@ -140,11 +140,16 @@ fn the_settings_on_the_proxying_page_are_valid() {
 #[test]
 fn the_page_on_fetching_has_valid_settings_and_every_metric() {
     let page = include_str!("../../../docs/fetch.md");
-    let [settings] = blocks(page, "toml").try_into().unwrap();
-    let text = Configuration::new("127.0.0.1:9").unset("filters").global(&settings).text();
-    let config = keygate::config::Config::parse(Path::new("/etc/keygate/keygate.toml"), &text);
-    let config = config.unwrap();
+    let [settings, network] = blocks(page, "toml").try_into().unwrap();
+    let parse = |settings: &str| {
+        let text = Configuration::new("127.0.0.1:9").unset("filters").global(settings).text();
+        keygate::config::Config::parse(Path::new("/etc/keygate/keygate.toml"), &text).unwrap()
+    };
+    let config = parse(&settings);
     assert!(config.filters[0].source.is_some() && config.lists[0].source.is_some());
+    let config = parse(&format!("[[filters]]\nname = \"a\"\npath = \"b\"\n{network}"));
+    let source = config.filters[0].source.clone().unwrap();
+    assert!(source.proxy.is_some() && source.identity.is_some() && source.headers.is_some());
     let pki = Pki::new();
     let (directory, textfile) = (pki.path("badkeys"), pki.path("fetch.prom"));
     let arguments = ["fetch", "--badkeys", directory.to_str().unwrap(), "--url"];

@@ -8,7 +8,7 @@ use crate::support::blocklist::Blocklist;
 use crate::support::keygate::Keygate;
 use crate::support::pki::{Kind, Pki};
 use crate::support::program::reserved_address;
-use crate::support::{output_text, shell, write_filter};
+use crate::support::{output_text, shell, system, write_filter};
 
 const README: &str = include_str!("../../../README.md");
 
@@ -26,8 +26,7 @@ fn blocks(language: &str) -> Vec<String> {
 /// The key that the section calls published.
 const PUBLISHED: &str = "MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=";
 
-/// Runs the section word by word in an empty directory, with reserved ports, and with a mirror of
-/// the public list, which has the published key as well. A trap ends the programs that it started.
+/// A mirror of the public list has the published key as well.
 #[test]
 fn the_quick_start_leads_from_nothing_to_a_protected_service() {
     let directory = tempfile::tempdir().unwrap();
@@ -47,6 +46,47 @@ fn the_quick_start_leads_from_nothing_to_a_protected_service() {
          keygate fetch --badkeys badkeys --url {mirror}/badkeysdata.json\n"
     );
     script = script.replace(fetch, &mirrored);
+    run_quick_start(directory.path(), script, "badkeys/blocklist.dat, 1001 keys");
+}
+
+#[test]
+fn without_internet_a_list_of_your_own_takes_the_place_of_the_public_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let script = crate::support::blocks(sections().0, "sh").concat();
+    let script = script.replace("keygate fetch --badkeys badkeys\n", "");
+    let own = blocks("sh").into_iter().find(|block| block.contains("mallory.key > deny.txt"));
+    let validate = "keygate validate --config";
+    let script = script.replacen(validate, &format!("{}{validate}", own.unwrap()), 1);
+    run_quick_start(directory.path(), script, "deny.txt, 1 key");
+}
+
+#[test]
+fn the_public_list_is_installed_without_internet() {
+    let (directory, mirror) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let address = format!("http://{}", reserved_address());
+    let list = Blocklist::new(&[]).with_others(0, 1000);
+    let list = list.with("blocklist_url", format!("{address}/blocklist.dat.xz").into());
+    let path = list.write(mirror.path());
+    system("xz", &[path.to_str().unwrap()]);
+    let page = include_str!("../../../docs/lists.md").split_once("### Without internet").unwrap().1;
+    let commands = crate::support::blocks(page.split_once("### ").unwrap().0, "sh").concat();
+    let commands = commands
+        .replace("https://update.badkeys.info/v0", &address)
+        .replace("/var/lib/keygate-lists", directory.path().join("lists").to_str().unwrap());
+    let (_, port) = address.rsplit_once(':').unwrap();
+    let script = format!(
+        "trap 'pkill -P $$' EXIT\n\
+         python3 -m http.server --bind 127.0.0.1 --directory {mirror} {port} &\n\
+         until curl -so /dev/null {address}; do sleep 0.1; done\n{commands}{commands}",
+        mirror = mirror.path().display()
+    );
+    let output_text = output_text(&shell(directory.path(), &script));
+    assert_eq!(output_text.matches("entries  1000\n").count(), 2, "{output_text}");
+}
+
+/// Runs the commands in an empty directory, with reserved ports. A trap ends the programs that they
+/// started.
+fn run_quick_start(directory: &Path, mut script: String, valid: &str) {
     for port in [8080, 8443, 9464] {
         let free = reserved_address().port();
         script = script.replace(&port.to_string(), &free.to_string());
@@ -71,10 +111,10 @@ fn the_quick_start_leads_from_nothing_to_a_protected_service() {
         .map(|line| format!("{}{line}\n{}", recorded(line).unwrap_or_default(), wait(line)))
         .collect();
     let script = format!("trap 'pkill -P $$' EXIT\n{script}");
-    let output_text = output_text(&shell(directory.path(), &script));
+    let output_text = output_text(&shell(directory, &script));
     for expected in [
         "keygate.toml: valid",
-        "badkeys/blocklist.dat, 1001 keys",
+        valid,
         "Hello from orders.",
         "alert access denied",
         "rejected\n",

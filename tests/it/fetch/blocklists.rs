@@ -59,7 +59,7 @@ fn hostile_metadata_are_rejected_and_name_the_member() {
     let good = scene.list(1000);
     scene.publish(&good);
     scene.fetched();
-    let foreign = "is not a file on the same server; let the mirror give its own address";
+    let no_url = "is not the URL of a file";
     let (_, port) = scene
         .mirror
         .url("")
@@ -86,17 +86,14 @@ fn hostile_metadata_are_rejected_and_name_the_member() {
         ("blocklist_sha256", json!("0".repeat(64)), "but blocklist_sha256 is 000000"),
         ("blocklist_sha256", Value::Null, "blocklist_sha256 is missing"),
         ("blocklist_url", Value::Null, "blocklist_url is missing: the list is not published"),
-        ("blocklist_url", json!(format!("http://127.0.0.1:{port}/v0/blocklist.dat.xz")), foreign),
-        ("blocklist_url", json!(format!("https://localhost:{port}/v0/blocklist.dat.xz")), foreign),
-        ("blocklist_url", json!("https://127.0.0.1/v0/blocklist.dat.xz"), foreign),
-        ("blocklist_url", json!("http://169.254.169.254/latest"), foreign),
-        ("blocklist_url", json!("file:///etc/passwd"), foreign),
-        ("blocklist_url", json!("blocklist.dat.xz"), foreign),
-        ("blocklist_url", json!(format!("https://127.0.0.1:{port}")), foreign),
+        ("blocklist_url", json!("http://169.254.169.254/latest"), "/v0/latest: 404 Not Found"),
+        ("blocklist_url", json!("file:///etc/passwd"), no_url),
+        ("blocklist_url", json!("blocklist.dat.xz"), no_url),
+        ("blocklist_url", json!(format!("https://127.0.0.1:{port}")), no_url),
         (
             "blocklist_url",
             json!(format!("https://user@127.0.0.1:{port}/v0/blocklist.dat.xz")),
-            foreign,
+            no_url,
         ),
         (
             "blocklist_url",
@@ -106,7 +103,7 @@ fn hostile_metadata_are_rejected_and_name_the_member() {
         (
             "blocklist_url",
             json!(scene.mirror.url("moved/v0/blocklist.dat.xz")),
-            "redirects are not followed",
+            "redirects are followed to redirect_hosts",
         ),
         // The file is not a list, although its digest is right.
         (
@@ -315,4 +312,21 @@ fn a_running_proxy_uses_the_list_that_was_fetched() {
     proxy.rejects(&thief);
     proxy.admits(&proxy.good);
     assert!(proxy.lines("list update rejected, keeping the one in use").is_empty());
+}
+
+/// wget and caching registries copy the metadata as they are.
+#[test]
+fn the_list_of_a_copy_of_the_metadata_is_beside_them() {
+    let Some(scene) = BadkeysScene::new() else { return };
+    for (day, url) in [
+        (1, "https://update.badkeys.info/v0/blocklist.dat.xz"),
+        (2, "https://update.badkeys.info/elsewhere/blocklist.dat.xz"),
+        (3, "http://127.0.0.1/blocklist.dat.xz"),
+    ] {
+        let list = scene.list(1000 + day).with("blocklist_url", url.into());
+        let list = list.with("date", format!("2026-09-0{day}").into());
+        scene.publish(&list);
+        assert_eq!(scene.fetched()["result"], "installed", "{url}");
+        assert!(scene.has(&list), "{url}");
+    }
 }

@@ -149,7 +149,7 @@ fn a_redirect_is_not_followed() {
     scene.configure();
     let address = scene.mirror.url("lost.pkbf");
     scene.fails(&format!(
-        "filter \"lost\": {moved}: 301 Moved Permanently to {address:?}: redirects are not followed"
+        "filter \"lost\": {moved}: 301 Moved Permanently to {address:?}: redirects are followed to redirect_hosts"
     ));
 }
 
