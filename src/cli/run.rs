@@ -137,6 +137,9 @@ impl SignalHandler {
 }
 
 struct Signals {
+    /// Without a handler, a write beyond RLIMIT_FSIZE (`LimitFSIZE=`) ends the process. With one it
+    /// is an error, and the line of the log is counted as lost.
+    _file_size: Signal,
     hangup: Signal,
     interrupt: Signal,
     terminate: Signal,
@@ -151,6 +154,7 @@ enum SignalAction {
 impl Signals {
     fn new() -> std::io::Result<Self> {
         Ok(Self {
+            _file_size: signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?,
             hangup: signal(SignalKind::hangup())?,
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,

@@ -15,7 +15,7 @@ use crate::support::keygate::{BINARY, Keygate};
 use crate::support::pki::{Kind, Pki};
 use crate::support::program::reserved_address;
 use crate::support::proxy::{Configure, Proxy};
-use crate::support::{output_text, system, wait_until, write_filter};
+use crate::support::{output_text, skip, system, wait_until, write_filter};
 
 fn dropped(keygate: &Keygate, log: &str) -> u64 {
     let value = keygate.metric(&format!("keygate_log_lines_dropped_total{{log=\"{log}\"}}"));
@@ -66,6 +66,28 @@ fn a_stalled_reader_of_the_access_log_costs_lines_which_are_counted() {
     }
     let line = keygate.wait_for("the line", |line| line["message"] == "log lines dropped");
     assert_eq!((&line["log"], line["lines"].as_u64()), (&"access".into(), Some(lost)));
+}
+
+/// `LimitFSIZE=` of systemd. Without a handler, SIGXFSZ ends the process.
+#[test]
+fn a_maximum_file_size_costs_lines_of_the_access_log_which_are_counted() {
+    if skip::without("prlimit") {
+        return;
+    }
+    let proxy = Proxy::new().global("access_log = { requests = \"all\" }");
+    write_filter(&proxy.pki.path("lost.pkbf"), &[]);
+    let mut command = Command::new("sh");
+    let log = proxy.pki.path("access.log");
+    let script = format!("exec prlimit --fsize=4096 {BINARY} \"$@\" >{}", log.display());
+    command.args(["-c", &script, "sh"]);
+    let keygate = Keygate::run_by(command, &proxy.pki, &proxy.configuration.text());
+    let mut client = Client::connect(&proxy.pki, keygate.address(), &proxy.good);
+    while dropped(&keygate, "access") == 0 {
+        client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        assert!(client.head().starts_with("HTTP/1.1 200 "));
+        assert_eq!(client.exactly(b"hello\n".len()), b"hello\n");
+    }
+    assert_eq!(std::fs::metadata(log).unwrap().len(), 4096);
 }
 
 #[test]
