@@ -3,6 +3,7 @@
 //! `command_line` has the commands with their help, `exit` the exit codes. Results go to standard
 //! output, everything else to standard error.
 
+mod accept;
 mod admin_client;
 mod authorizer_hosts;
 mod command_line;

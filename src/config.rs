@@ -235,13 +235,21 @@ impl Config {
         let filters = filters
             .flat_map(|it| std::iter::once(&it.path).chain(&it.canaries).chain(&it.minisign_key));
         let lists = self.lists.iter();
-        let lists = lists.flat_map(|it| std::iter::once(&it.path).chain(&it.minisign_key));
+        let lists = lists
+            .flat_map(|it| std::iter::once(&it.path).chain(&it.canaries).chain(&it.minisign_key));
         let services = self.services.iter().flat_map(ServiceConfig::files);
         let authorizers = self.authorizers.iter().flat_map(AuthorizerConfig::files);
         let confirm = self.confirm.iter().flat_map(ConfirmConfig::files);
         let traces = self.traces.iter().flat_map(TracesConfig::files);
         let files = filters.chain(lists).map(PathBuf::as_path);
         files.chain(services).chain(authorizers).chain(confirm).chain(traces).collect()
+    }
+
+    /// Whether updates are tried on recent clients, which are recorded for it.
+    #[must_use]
+    pub fn records_clients(&self) -> bool {
+        let lists = self.lists.iter().map(|it| it.max_new_hits);
+        self.filters.iter().map(|it| it.max_new_hits).chain(lists).any(|limit| limit.is_some())
     }
 
     /// The names of all services and authorizers.
@@ -254,8 +262,6 @@ impl Config {
     /// The settings that differ from `before` and take effect only after a restart.
     #[must_use]
     pub fn needs_restart(&self, before: &Self) -> Vec<&'static str> {
-        let records_keys =
-            |config: &Self| config.filters.iter().any(|it| it.max_new_hits.is_some());
         let settings = [
             ("workers", self.workers != before.workers),
             ("admin", (&self.admin, self.admin_commands) != (&before.admin, before.admin_commands)),
@@ -269,7 +275,7 @@ impl Config {
             ("traces", self.traces != before.traces),
             ("shutdown", self.shutdown != before.shutdown),
             ("sandbox", self.sandbox != before.sandbox),
-            ("max_new_hits", records_keys(self) && !records_keys(before)),
+            ("max_new_hits", self.records_clients() && !before.records_clients()),
         ];
         settings.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }

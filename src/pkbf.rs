@@ -207,6 +207,17 @@ impl Filter {
         Plausibility::of(&self.header, self.set_bits)
     }
 
+    /// The number of entries: that of the header if it explains the bits, else the smallest number
+    /// that sets as many bits.
+    #[must_use]
+    pub fn explained_entries(&self) -> u64 {
+        if self.plausibility().is_plausible() {
+            self.header.entry_count.into()
+        } else {
+            self.set_bits.div_ceil(u64::from(self.header.hash_count).max(1))
+        }
+    }
+
     /// The number of bits that are set in one filter only: in `self`, then in `other`. `None` if
     /// the filters differ in size.
     #[must_use]

@@ -334,10 +334,9 @@ impl Metrics {
     }
 }
 
-/// The recent client keys, which are recorded only if a filter has `max_new_hits`.
+/// The recent clients, which are recorded only if updates are tried on them.
 fn recent_keys(config: &Config) -> RecentKeys {
-    let is_needed = config.filters.iter().any(|filter| filter.max_new_hits.is_some());
-    RecentKeys::new(if is_needed { config.workers.get() } else { 0 })
+    RecentKeys::new(if config.records_clients() { config.workers.get() } else { 0 })
 }
 
 /// Loads all files, and saves the rollback state.

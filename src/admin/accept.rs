@@ -1,4 +1,5 @@
-//! `POST /filters/NAME/accept`: accepts a filter update that waits for the operator.
+//! `POST /filters/NAME/accept` and `/lists/NAME/accept`: accept an update that waits for the
+//! operator.
 //!
 //! The body names the update by its SHA-256, so that an operator accepts exactly the file that they
 //! have checked.
@@ -13,8 +14,8 @@ use tokio::sync::oneshot;
 use super::AdminState;
 use super::command::{self, BadCommand};
 use super::response::text;
-use crate::snapshot::AcceptError;
 use crate::snapshot::watch::{AcceptUpdate, Command};
+use crate::snapshot::{AcceptError, GuardFile};
 
 /// The answer to a body that does not name an update.
 const BAD_BODY: &str = "the body must be {\"sha256\": the SHA-256 of the update, in hex}";
@@ -27,14 +28,18 @@ struct AcceptBody {
 
 #[derive(Serialize)]
 struct AcceptedBody<'a> {
-    filter: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    filter: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    list: Option<&'a str>,
     sha256: &'a str,
     generation: u64,
 }
 
 pub(super) async fn respond(
     state: &AdminState,
-    filter: String,
+    file: GuardFile,
+    name: String,
     peer: String,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, BadCommand> {
@@ -42,12 +47,14 @@ pub(super) async fn respond(
     let sha256 = data_encoding::HEXLOWER_PERMISSIVE.decode(body.sha256.as_bytes());
     let sha256 = sha256.ok().and_then(|it| it.try_into().ok()).ok_or(BadCommand::Body(BAD_BODY))?;
     let (response, outcome) = oneshot::channel();
-    let update = AcceptUpdate { filter: filter.clone(), sha256, peer, response };
+    let update = AcceptUpdate { file, name: name.clone(), sha256, peer, response };
     let sent = state.sources.commands.send(Command::Accept(update)).await;
     sent.map_err(|_| BadCommand::Stopping)?;
     Ok(match outcome.await.map_err(|_| BadCommand::Stopping)? {
         Ok(generation) => {
-            command::done(&AcceptedBody { filter: &filter, sha256: &body.sha256, generation })
+            let filter = (file == GuardFile::Filter).then_some(&*name);
+            let list = (file == GuardFile::List).then_some(&*name);
+            command::done(&AcceptedBody { filter, list, sha256: &body.sha256, generation })
         }
         Err(error) => text(status_of(&error), &error.to_string()),
     })
@@ -55,10 +62,10 @@ pub(super) async fn respond(
 
 fn status_of(error: &AcceptError) -> StatusCode {
     match error {
-        AcceptError::Another { .. }
-        | AcceptError::BeingWritten { .. }
-        | AcceptError::Nothing { .. }
-        | AcceptError::Rejected { .. } => StatusCode::CONFLICT,
-        AcceptError::Unknown { .. } => StatusCode::NOT_FOUND,
+        AcceptError::Another(..)
+        | AcceptError::BeingWritten(_)
+        | AcceptError::Nothing(_)
+        | AcceptError::Rejected(..) => StatusCode::CONFLICT,
+        AcceptError::Unknown(_) => StatusCode::NOT_FOUND,
     }
 }

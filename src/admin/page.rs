@@ -134,7 +134,7 @@ fn with_page<T>(
         configuration: report.configuration.as_ref().map(|it| ConfigurationRow::new(it, now)),
         validate_command: config.map(remedy::validate),
         filters: report.filters.iter().map(|it| FilterRow::new(it, config, now)).collect(),
-        lists: report.lists.iter().map(|report| ListRow::new(report, now)).collect(),
+        lists: report.lists.iter().map(|report| ListRow::new(report, config, now)).collect(),
         weak_keys: report.weak_keys_text(),
         confirm: confirm.as_ref().map(ConfirmCard::new),
         verdicts: counts(

@@ -6,16 +6,16 @@ use crate::snapshot::Rejection;
 /// The command to run after a rejection. `config` is the path of the configuration.
 pub(super) fn of_rejection(rejection: &Rejection<'_>, config: Option<&str>) -> Option<String> {
     match (rejection.kind, rejection.name, rejection.path) {
-        ("filter", Some(name), _) if rejection.waiting => Some(accept(name, config)),
+        (kind, Some(name), _) if rejection.waiting => Some(accept(kind, name, config)),
         ("filter", _, Some(path)) => Some(filter_info(path)),
         ("list", _, Some(path)) => Some(list_info(path)),
         _ => config.map(validate),
     }
 }
 
-/// Accepts the waiting update of a filter.
-pub(super) fn accept(filter: &str, config: Option<&str>) -> String {
-    shell::keygate(&["filter", "accept", filter], config)
+/// Accepts the waiting update of a `filter` or `list`.
+pub(super) fn accept(kind: &str, name: &str, config: Option<&str>) -> String {
+    shell::keygate(&[kind, "accept", name], config)
 }
 
 /// Shows what is in the file of a filter.

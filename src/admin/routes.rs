@@ -14,6 +14,7 @@ use super::command::BadCommand;
 use super::response::{rendered, text, typed};
 use super::view::View;
 use super::{AdminState, accept, drain, page, recent_hits, reload, status};
+use crate::snapshot::GuardFile;
 
 /// Responds to a request of `peer`.
 pub(super) async fn respond(
@@ -68,8 +69,8 @@ pub(super) async fn respond(
 /// A command to the running proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AdminCommand {
-    /// Accepts the waiting update of the filter with this name.
-    Accept(String),
+    /// Accepts the waiting update of the filter or list with this name.
+    Accept(GuardFile, String),
     /// Fails readiness, or undoes it.
     Drain,
     /// Reads changed files again.
@@ -83,8 +84,11 @@ impl AdminCommand {
             "/drain" => Some(Self::Drain),
             "/reload" => Some(Self::Reload),
             _ => {
-                let filter = path.strip_prefix("/filters/")?.strip_suffix("/accept")?;
-                Some(Self::Accept(filter.to_owned()))
+                let path = path.strip_suffix("/accept")?;
+                let filter = path.strip_prefix("/filters/").map(|name| (GuardFile::Filter, name));
+                let list = || path.strip_prefix("/lists/").map(|name| (GuardFile::List, name));
+                let (file, name) = filter.or_else(list)?;
+                Some(Self::Accept(file, name.to_owned()))
             }
         }
     }
@@ -98,7 +102,7 @@ impl AdminCommand {
     ) -> Response<Full<Bytes>> {
         let response = match self {
             _ if !state.takes_commands => Err(BadCommand::Remote),
-            Self::Accept(filter) => accept::respond(state, filter, peer, request).await,
+            Self::Accept(file, name) => accept::respond(state, file, name, peer, request).await,
             Self::Drain => drain::respond(state, &peer, request).await,
             Self::Reload => reload::respond(state, &peer, request).await,
         };

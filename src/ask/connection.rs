@@ -223,7 +223,7 @@ impl AskConnection {
             let _ = self.worker.inquiry.ask(open); // later questions get the answer
         }
         let is_rejected = judgement.decision == Decision::Reject;
-        if !is_rejected && (policy.judge == Depth::Chain || judgement.depends_on_filters()) {
+        if !is_rejected {
             self.record_admitted(snapshot, authorizer, &chain);
         }
         let result = match judgement.names {
@@ -235,7 +235,7 @@ impl AskConnection {
         Ok(answer_of(&judgement, policy.judge))
     }
 
-    /// Records the keys of an admitted client, against which filter updates are tried.
+    /// Records an admitted client, on which updates are tried.
     fn record_admitted(
         &self,
         snapshot: &Snapshot,
@@ -243,14 +243,8 @@ impl AskConnection {
         chain: &[&CertificateDer<'_>],
     ) {
         let (Some(recent), Some(leaf)) = (&self.worker.recent, chain.first()) else { return };
-        let judged = match authorizer.config.policy.judge {
-            Depth::Chain => chain,
-            Depth::Leaf => std::slice::from_ref(leaf),
-        };
-        let keys = judged.iter().filter_map(|certificate| spki::of_certificate(certificate).ok());
-        let checks = snapshot.guard.weak_checks();
-        recent
-            .record(authorizer.id, checks, keys, || CertificateSummary::of(leaf).name().to_owned());
+        let subject = || CertificateSummary::of(leaf).name().to_owned();
+        recent.record_path(authorizer.id, snapshot.guard.weak_checks(), chain, subject);
     }
 
     /// Counts and logs a question that is denied without a judgement.

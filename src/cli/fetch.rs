@@ -16,7 +16,7 @@ use crate::fetch::{
     BADKEYS_URL, FetchCounts, FetchJob, FetchOutcome, FetchedFile, FileKind, write_textfile,
 };
 use crate::resolver::Resolver;
-use crate::snapshot::ShrunkFilter;
+use crate::snapshot::ShrunkFile;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -110,7 +110,7 @@ fn jobs(args: &Args) -> Result<Vec<FetchJob>, CliError> {
     }
     let path = args.config.path();
     let config = Config::read(&path)?;
-    let shrunk = if args.allow_shrunk { ShrunkFilter::Allow } else { ShrunkFilter::Refuse };
+    let shrunk = if args.allow_shrunk { ShrunkFile::Allow } else { ShrunkFile::Refuse };
     let jobs = FetchJob::all(&config, shrunk);
     if jobs.is_empty() {
         let path = path.display();

@@ -1,6 +1,5 @@
 //! `keygate filter`: creates, changes and inspects filter files.
 
-mod accept;
 mod add;
 mod create;
 mod diff;
@@ -11,8 +10,9 @@ use std::path::Path;
 
 use super::input;
 use super::progress::PerKeyOutput;
-use super::{CliError, CliOutput, ConfigArgs, Exit, json, print, print_error, print_json};
+use super::{CliError, CliOutput, Exit, accept, print, print_error, print_json};
 use crate::pkbf::{self, FilterFile};
+use crate::snapshot::GuardFile;
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum FilterCommand {
@@ -52,7 +52,7 @@ pub(super) enum FilterCommand {
 
 pub(super) fn run(command: &FilterCommand) -> Result<Exit, CliError> {
     match command {
-        FilterCommand::Accept(args) => accept::run(args),
+        FilterCommand::Accept(args) => accept::run(GuardFile::Filter, args),
         FilterCommand::Add(args) => add::run(args),
         FilterCommand::Create(args) => create::run(args),
         FilterCommand::Diff(args) => diff::run(args),

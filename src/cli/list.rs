@@ -5,10 +5,18 @@ mod file;
 mod info;
 mod query;
 
-use super::{CliError, Exit, input};
+use super::{CliError, Exit, accept, input};
+use crate::snapshot::GuardFile;
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum ListCommand {
+    /// Show an update of a list that waits for the operator, and accept it.
+    ///
+    /// An update waits if it would reject more recent clients than `max_new_hits`, or if half of the
+    /// entries in use or more are gone. Without --yes or --sha256, this command prints the update
+    /// and the recent clients that it would reject, changes nothing, and exits with code 1.
+    /// Otherwise it accepts exactly the file with that SHA-256.
+    Accept(accept::Args),
     /// Compare two lists: exit code 0 if they are equal, 1 if they differ.
     ///
     /// Prints format, date and entries, the number of entries that only one list has, then a line
@@ -28,6 +36,7 @@ pub(super) enum ListCommand {
 
 pub(super) fn run(command: &ListCommand) -> Result<Exit, CliError> {
     match command {
+        ListCommand::Accept(args) => accept::run(GuardFile::List, args),
         ListCommand::Diff(args) => diff::run(args),
         ListCommand::Info(args) => info::run(args),
         ListCommand::Query(args) => query::run(args),

@@ -70,8 +70,8 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     }
     for update in &rejected {
         print(update)?;
-        if let RejectedFile { name: Some(name), waiting: true, .. } = update {
-            let arguments = ["filter", "accept", &printable(name)];
+        if let RejectedFile { kind, name: Some(name), waiting: true, .. } = update {
+            let arguments = [&*printable(kind), "accept", &printable(name)];
             let command = shell::keygate(&arguments, Some(&file.to_string_lossy()));
             print(format_args!("  to let it through: {command}"))?;
         }

@@ -109,7 +109,7 @@ fn default(document: &Document<'_>, table: &str, key: &ReferenceKey) -> Option<&
     };
     if table.starts_with("lists[") && text_of("format").as_deref() != Some("badkeys") {
         match key.name {
-            "max_age" | "min_records" | "rollback" | "shrink" => return None,
+            "max_age" | "rollback" => return None,
             "max_size" => return Some("\"16MiB\""),
             _ => {}
         }

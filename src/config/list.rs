@@ -17,6 +17,16 @@ pub struct ListConfig {
     pub max_size: u64,
     /// The format of the file. Default: fingerprints.
     pub format: ListFormat,
+    /// Minimum number of entries; a file with fewer is rejected. Default: 0.
+    pub min_records: usize,
+    /// How to treat a file that lost half of the entries in use or more. Default: it waits for the
+    /// operator.
+    pub shrink: Shrink,
+    /// Files with keys that must be on the list.
+    pub canaries: Vec<PathBuf>,
+    /// Maximum number of recent clients that an update may newly reject. An update above it waits
+    /// for `keygate list accept`. `None` sets no maximum.
+    pub max_new_hits: Option<usize>,
     /// Where `keygate fetch` downloads the file; `None` downloads none.
     pub source: Option<FetchConfig>,
     /// File with the minisign keys, one of which must have signed the file and the metadata beside
@@ -47,31 +57,26 @@ impl ListFormat {
 /// How updates of a blocklist are treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlocklistConfig {
-    /// Minimum number of records; a file with fewer is rejected. Default: 0.
-    pub min_records: usize,
     /// Age from which the list is reported as stale, by the date in its metadata; `None` reports
     /// none.
     pub max_age: Option<Duration>,
     /// How to treat a file that is older than the list in use, by the dates in their metadata.
     /// Default: reject.
     pub rollback: Rollback,
-    /// How to treat a file that lacks more than half of the records in use. Default: reject.
-    pub shrink: Shrink,
 }
 
 impl Default for BlocklistConfig {
     fn default() -> Self {
-        let (rollback, shrink) = (Rollback::Refuse, Shrink::Refuse);
-        Self { min_records: 0, max_age: None, rollback, shrink }
+        Self { max_age: None, rollback: Rollback::Refuse }
     }
 }
 
-/// How to treat a list that lacks more than half of the records in use.
+/// How to treat a list that lost half of the entries in use or more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Shrink {
     /// The file is activated.
     Allow,
-    /// The file is rejected.
+    /// The file waits for the operator.
     Refuse,
 }

@@ -177,6 +177,9 @@ pub(super) struct List {
     pub(super) max_age: Option<DurationText>,
     pub(super) rollback: Option<Rollback>,
     pub(super) shrink: Option<Shrink>,
+    #[serde(default)]
+    pub(super) canaries: Vec<PathBuf>,
+    pub(super) max_new_hits: Option<usize>,
     pub(super) source: Option<RawFetch>,
     pub(super) minisign_key: Option<PathBuf>,
 }

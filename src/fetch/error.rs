@@ -107,7 +107,11 @@ pub enum FetchError {
         source: io::Error,
     },
     /// A reload would reject the list.
-    #[error("{url}: rejected: {}{advice}", with_names_of_source(.source, staged, url))]
+    #[error(
+        "{url}: rejected: {}{}{advice}",
+        with_names_of_source(.source, staged, url),
+        remedy_of_list(.source)
+    )]
     List {
         /// URL of the list.
         url: String,
@@ -378,11 +382,15 @@ fn remedy_of_owner(path: &Path, owner: u32, user: u32) -> String {
 }
 
 fn remedy_of_rejection(rejection: &FilterRejection) -> &'static str {
-    if matches!(rejection, FilterRejection::Shrunk { .. }) {
-        "; keygate fetch --allow-shrunk lets the proxy hold it for that"
-    } else {
-        ""
-    }
+    remedy_of_shrinking(matches!(rejection, FilterRejection::Waits(_)))
+}
+
+fn remedy_of_list(rejection: &ListFileError) -> &'static str {
+    remedy_of_shrinking(matches!(rejection, ListFileError::Waits(_)))
+}
+
+fn remedy_of_shrinking(is_shrunk: bool) -> &'static str {
+    if is_shrunk { "; keygate fetch --allow-shrunk lets the proxy hold it for that" } else { "" }
 }
 
 fn note(deprecation: &str) -> String {

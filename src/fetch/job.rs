@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use super::record::SourceId;
 use crate::config::{
-    BlocklistConfig, Config, FetchConfig, FilterConfig, ListConfig, ListFormat, SourceUrl,
+    BlocklistConfig, Config, FetchConfig, FilterConfig, ListConfig, ListFormat, Shrink, SourceUrl,
 };
-use crate::snapshot::ShrunkFilter;
+use crate::snapshot::ShrunkFile;
 
 /// URL of the metadata of the public blocklist.
 pub const BADKEYS_URL: &str = "https://update.badkeys.info/v0/badkeysdata.json";
@@ -29,8 +29,8 @@ const WITHOUT_CONFIGURATION: &str = "; without a configuration, remove both file
 /// The file, with the settings of its checks.
 #[derive(Debug, Clone)]
 pub(super) enum JobFile {
-    Filter { config: FilterConfig, state_dir: Option<PathBuf>, shrunk: ShrunkFilter },
-    List(ListConfig),
+    Filter { config: FilterConfig, state_dir: Option<PathBuf>, shrunk: ShrunkFile },
+    List { config: ListConfig, shrunk: ShrunkFile },
 }
 
 /// The kind of a file.
@@ -57,14 +57,14 @@ impl FileKind {
 impl FetchJob {
     /// The filters and lists of `config` that have a source, in their order.
     #[must_use]
-    pub fn all(config: &Config, shrunk: ShrunkFilter) -> Vec<Self> {
+    pub fn all(config: &Config, shrunk: ShrunkFile) -> Vec<Self> {
         let filters = config.filters.iter().filter_map(|filter| {
             let state_dir = config.state_dir.clone();
             let file = JobFile::Filter { config: filter.clone(), state_dir, shrunk };
             Some(Self { source: filter.source.clone()?, file, advice: "" })
         });
         let lists = config.lists.iter().filter_map(|list| {
-            let file = JobFile::List(list.clone());
+            let file = JobFile::List { config: list.clone(), shrunk };
             Some(Self { source: list.source.clone()?, file, advice: "" })
         });
         filters.chain(lists).collect()
@@ -79,10 +79,18 @@ impl FetchJob {
             path: directory.join("blocklist.dat"),
             max_size: MAX_BLOCKLIST,
             format: ListFormat::Badkeys(BlocklistConfig::default()),
+            min_records: 0,
+            shrink: Shrink::Refuse,
+            canaries: Vec::new(),
+            max_new_hits: None,
             source: Some(source.clone()),
             minisign_key: None,
         };
-        Self { source, file: JobFile::List(list), advice: WITHOUT_CONFIGURATION }
+        Self {
+            source,
+            file: JobFile::List { config: list, shrunk: ShrunkFile::Refuse },
+            advice: WITHOUT_CONFIGURATION,
+        }
     }
 
     /// The kind of the file.
@@ -90,7 +98,7 @@ impl FetchJob {
     pub fn kind(&self) -> FileKind {
         match self.file {
             JobFile::Filter { .. } => FileKind::Filter,
-            JobFile::List(_) => FileKind::List,
+            JobFile::List { .. } => FileKind::List,
         }
     }
 
@@ -99,7 +107,7 @@ impl FetchJob {
     pub fn name(&self) -> &str {
         match &self.file {
             JobFile::Filter { config, .. } => &config.name,
-            JobFile::List(config) => &config.name,
+            JobFile::List { config, .. } => &config.name,
         }
     }
 
@@ -108,7 +116,7 @@ impl FetchJob {
     pub fn path(&self) -> &Path {
         match &self.file {
             JobFile::Filter { config, .. } => &config.path,
-            JobFile::List(config) => &config.path,
+            JobFile::List { config, .. } => &config.path,
         }
     }
 
@@ -126,7 +134,7 @@ impl FetchJob {
     pub(super) fn max_size(&self) -> u64 {
         match &self.file {
             JobFile::Filter { config, .. } => config.max_size,
-            JobFile::List(config) => config.max_size,
+            JobFile::List { config, .. } => config.max_size,
         }
     }
 
@@ -134,7 +142,7 @@ impl FetchJob {
     pub(super) fn is_signed(&self) -> bool {
         match &self.file {
             JobFile::Filter { config, .. } => config.minisign_key.is_some(),
-            JobFile::List(config) => config.minisign_key.is_some(),
+            JobFile::List { config, .. } => config.minisign_key.is_some(),
         }
     }
 
@@ -142,7 +150,7 @@ impl FetchJob {
     pub(super) fn is_blocklist(&self) -> bool {
         match &self.file {
             JobFile::Filter { .. } => false,
-            JobFile::List(config) => matches!(config.format, ListFormat::Badkeys(_)),
+            JobFile::List { config, .. } => matches!(config.format, ListFormat::Badkeys(_)),
         }
     }
 }

@@ -86,10 +86,10 @@ fn check(job: &FetchJob, next: &NextVersion) -> Result<u64, FetchError> {
                 .map(|named| named.filter.header().entry_count.into())
                 .map_err(|source| FetchError::Filter { url, staged, source })
         }
-        JobFile::List(config) => {
+        JobFile::List { config, shrunk } => {
             let mut candidate = config.clone();
             candidate.path.clone_from(&staged);
-            check_list_candidate(&candidate, &config.path)
+            check_list_candidate(&candidate, &config.path, *shrunk)
                 .map(|list| list.len() as u64)
                 .map_err(|source| FetchError::List { url, staged, source, advice: job.advice })
         }

@@ -105,20 +105,6 @@ impl Judgement {
         (self.names == NameCheck::NotAllowed).then_some(NameCheck::NOT_ALLOWED)
     }
 
-    /// Whether another filter or answer could change the verdict, or an underlying one.
-    #[must_use]
-    pub fn depends_on_filters(&self) -> bool {
-        match self.verdict {
-            Verdict::Clean
-            | Verdict::Cleared(_)
-            | Verdict::Confirmed(_)
-            | Verdict::Listed(_)
-            | Verdict::Probable(_)
-            | Verdict::Weak(_) => true,
-            Verdict::Allowed | Verdict::Unchecked => false,
-        }
-    }
-
     /// Whether the judgement of a path of this `depth` may change with time alone, because an
     /// exception or a clearance expires.
     #[must_use]

@@ -167,6 +167,28 @@ impl ExactList {
         self.len() == 0
     }
 
+    /// The date of a blocklist, in seconds since the Unix epoch, if it is known.
+    #[must_use]
+    pub fn date(&self) -> Option<u64> {
+        match self {
+            Self::Badkeys(list) => list.date,
+            Self::Fingerprints(_) => None,
+        }
+    }
+
+    /// Whether `other` has the same entries, and the same names of collections.
+    #[cfg(feature = "proxy")]
+    pub(crate) fn has_same_entries(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Badkeys(list), Self::Badkeys(other)) => list == other,
+            (Self::Fingerprints(list), Self::Fingerprints(other)) => {
+                list.len() == other.len() && list.iter().all(|digest| other.contains(digest))
+            }
+            (Self::Badkeys(_), Self::Fingerprints(_))
+            | (Self::Fingerprints(_), Self::Badkeys(_)) => false,
+        }
+    }
+
     /// Whether `other` is the same list in memory.
     #[cfg(feature = "proxy")]
     pub(crate) fn is_same(&self, other: &Self) -> bool {

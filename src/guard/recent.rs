@@ -2,17 +2,18 @@
 //!
 //! Each worker records the clients that it admits in its own shard. Other threads access a shard
 //! only while an update is tested. A shard is bounded: it holds the last 16,384 to 32,768 distinct
-//! clients, each with the hashes and fingerprints of the keys that were judged.
+//! clients, each with the hashes and fingerprints of the keys of its path.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
+use rustls::pki_types::CertificateDer;
 use smallvec::SmallVec;
 
 use super::{Decision, Depth, Guard, Policy, RecordedKey, WeakChecks};
 use crate::pkbf::KeyHash;
-use crate::spki::Fingerprint;
+use crate::spki::{self, Fingerprint};
 
 /// The recent clients of all workers.
 #[derive(Debug, Clone, Default)]
@@ -31,8 +32,9 @@ pub struct RecentClient {
     pub fingerprint: Fingerprint,
     /// Subject of the client's certificate, or another name of it; at most 100 characters.
     pub subject: Box<str>,
-    /// The keys that were judged, the client's own first. Clients share the keys of their CAs.
-    keys: SmallVec<[Arc<RecordedKey>; 1]>,
+    /// The keys of the whole path, the client's own first, because a later policy may judge all of
+    /// them. Clients share the keys of their CAs.
+    keys: SmallVec<[Arc<RecordedKey>; 3]>,
 }
 
 /// The recent clients that a condition holds for.
@@ -68,7 +70,7 @@ struct ClientGeneration {
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct ClientPath {
     service: usize,
-    /// The presented encodings of the keys that were judged, the client's own first.
+    /// The presented encodings of the keys of the path, the client's own first.
     path: SmallVec<[KeyHash; 4]>,
 }
 
@@ -98,6 +100,15 @@ impl RecentKeys {
         self.shards.get(worker).cloned()
     }
 
+    /// Whether no client is recorded.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let is_empty = |clients: &ClientGeneration| clients.clients.is_empty();
+        self.shards.iter().all(|shard| {
+            shard.0.lock().is_ok_and(|it| is_empty(&it.current) && is_empty(&it.previous))
+        })
+    }
+
     /// The clients for which `matches` returns true, of which at most `limit` are returned. The
     /// first argument of `matches` is the index of the service that admitted the client. While a
     /// shard is being read, its worker records nothing and does not wait.
@@ -123,11 +134,25 @@ impl RecentKeys {
 }
 
 impl RecentShard {
-    /// Records that the service with this index admitted a client, after a judgement with these
-    /// weak-key checks. `path` has the SubjectPublicKeyInfo (DER) of each key that was judged, the
-    /// client's own first. `subject` is called for a new client. A known client costs a hash of
-    /// each key and a lookup.
-    pub fn record<'a>(
+    /// Records that the service with this index admitted a client with this verified `path`, leaf
+    /// first, after a judgement with these weak-key checks. `subject` is called for a new client.
+    /// A leaf whose key cannot be read is not recorded.
+    pub fn record_path(
+        &self,
+        service: usize,
+        checks: WeakChecks,
+        path: &[&CertificateDer<'_>],
+        subject: impl FnOnce() -> String,
+    ) {
+        if path.first().is_some_and(|leaf| spki::of_certificate(leaf).is_ok()) {
+            let keys = path.iter().filter_map(|certificate| spki::of_certificate(certificate).ok());
+            self.record(service, checks, keys, subject);
+        }
+    }
+
+    /// Records a client by the SubjectPublicKeyInfo (DER) of each key of its path. A known client
+    /// costs a hash of each key and a lookup.
+    fn record<'a>(
         &self,
         service: usize,
         checks: WeakChecks,

@@ -1,7 +1,8 @@
 //! The series of lists.
 
-use prometheus::Registry;
+use prometheus::{IntCounter, IntCounterVec, Registry};
 
+use super::counters;
 use super::file_checks::{FileCheckNames, FileCheckSeries, FileChecks};
 use super::gauges::{GaugeTable, Gauges, Row};
 use super::labels::{Label, ReloadResult};
@@ -11,6 +12,8 @@ use super::labels::{Label, ReloadResult};
 pub struct ListMetrics<R> {
     gauges: Gauges<ListGauge>,
     checks: FileChecks<R>,
+    /// Updates that an operator accepted although they failed a check.
+    pub accepted: IntCounter,
 }
 
 impl<R: Label> ListMetrics<R> {
@@ -63,18 +66,25 @@ const CHECKS: FileCheckNames = FileCheckNames {
 pub(super) struct ListSeries {
     gauges: GaugeTable<ListGauge>,
     checks: FileCheckSeries,
+    accepted: IntCounterVec,
 }
 
 impl ListSeries {
+    #[rustfmt::skip] // a table
     pub(super) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         Ok(Self {
             gauges: GaugeTable::register(registry, "list", &LIST_GAUGES)?,
             checks: FileCheckSeries::register(registry, "list", &CHECKS)?,
+            accepted: counters(registry, "list_updates_accepted_total", "Updates of a list that an operator accepted although they failed a check.", &["list"])?,
         })
     }
 
     pub(super) fn with_name<R: Label>(&self, name: &str) -> ListMetrics<R> {
-        ListMetrics { gauges: self.gauges.with_label(name), checks: self.checks.with_name(name) }
+        ListMetrics {
+            gauges: self.gauges.with_label(name),
+            checks: self.checks.with_name(name),
+            accepted: self.accepted.with_label_values(&[name]),
+        }
     }
 
     pub(super) fn remove(&self, name: &str) {

@@ -29,7 +29,7 @@ use super::proxy_protocol;
 use super::tcp;
 use super::worker::Worker;
 use crate::config::{Networks, Protocol};
-use crate::guard::{Decision, Depth, JudgedAt, Judgement, NameCheck, RejectWith};
+use crate::guard::{Decision, JudgedAt, Judgement, NameCheck, RejectWith};
 use crate::lingering_close::{self, LINGER_TIME};
 use crate::listen::Accepted;
 use crate::metrics::{ConnectionResult, ServiceMetrics};
@@ -221,9 +221,7 @@ async fn admit(worker: Rc<Worker>, established: Established) -> Option<Admitted>
         close(stream).await;
         return None;
     }
-    let is_chain = service.config.policy.judge == Depth::Chain;
-    // The verdict on one certificate of a chain does not show whether the others depend on filters.
-    if !is_rejected && (is_chain || judgement.depends_on_filters()) {
+    if !is_rejected {
         identity.with_path(|path| worker.record_admitted(&service, path));
     }
     let tls_facts = worker.access_log.is_some().then(|| Box::new(TlsFacts::of(&stream)));

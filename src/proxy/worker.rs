@@ -25,7 +25,7 @@ use super::upstream::server_state::ServerStates;
 use crate::client_log::RefusalLog;
 use crate::config::Config;
 use crate::confirm::Inquiry;
-use crate::guard::{Depth, RecentShard};
+use crate::guard::RecentShard;
 use crate::log_writer::LogWriter;
 use crate::metrics::{ServiceMetrics, WorkerMetrics};
 use crate::permit::{Count, CountGuard, PerIpCounts};
@@ -34,7 +34,6 @@ use crate::process::lifecycle::Lifecycle;
 use crate::recent_hits::RecentHits;
 use crate::resolver::Resolver;
 use crate::snapshot::{Current, Service, Snapshot};
-use crate::spki;
 use crate::tls::CertificateSummary;
 use crate::traces::{SpanQueue, Tracer};
 
@@ -131,20 +130,13 @@ impl Worker {
         Arc::clone(self.current.borrow_mut().load())
     }
 
-    /// Records that `service` admitted a client with this verified `path`, leaf first, if a
-    /// filter's `max_new_hits` needs it. Only the keys that the policy judges are recorded.
+    /// Records that `service` admitted a client with this verified `path`, leaf first, if
+    /// `max_new_hits` needs it.
     pub(crate) fn record_admitted(&self, service: &Service, path: &[&CertificateDer<'_>]) {
         let (Some(recent), Some(leaf)) = (&self.recent, path.first()) else { return };
-        if spki::of_certificate(leaf).is_err() {
-            return;
-        }
-        let judged = match service.config.policy.judge {
-            Depth::Chain => path,
-            Depth::Leaf => std::slice::from_ref(leaf),
-        };
-        let keys = judged.iter().filter_map(|certificate| spki::of_certificate(certificate).ok());
         let checks = self.current.borrow_mut().load().guard.weak_checks();
-        recent.record(service.id, checks, keys, || CertificateSummary::of(leaf).name().to_owned());
+        let subject = || CertificateSummary::of(leaf).name().to_owned();
+        recent.record_path(service.id, checks, path, subject);
     }
 
     /// Asks about the keys on a verified `path`, leaf first, by the policy of `service`. A later

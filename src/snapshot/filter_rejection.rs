@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::pkbf::{FilterError, Plausibility};
 use crate::regular_file::explain;
 use crate::signature::SignatureError;
+use crate::snapshot::operator_decision::{GuardFile, NeedsOperator};
 use crate::snapshot::rejection_reason::RejectionReason;
 use crate::spki::InputError;
 use crate::unix_time::utc;
@@ -13,25 +14,9 @@ use crate::unix_time::utc;
 /// Why a filter update is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum FilterRejection {
-    /// A file of canaries cannot be used.
-    #[error("canaries in {}: {source}", path.display())]
-    CanaryFile {
-        /// Path of the file of canaries, as configured.
-        path: PathBuf,
-        /// Why the file cannot be used.
-        source: CanaryFileError,
-    },
-    /// A canary key is not in the filter.
-    #[error(
-        "the canary {fingerprint} from {} is not in the filter: keys were lost, or it is another list; fetch the filter again, or correct canaries",
-        path.display()
-    )]
-    CanaryMissing {
-        /// Path of the file of canaries, as configured.
-        path: PathBuf,
-        /// Fingerprint of the canary key, in hex.
-        fingerprint: String,
-    },
+    /// A canary is missing, or a file of canaries cannot be used.
+    #[error(transparent)]
+    Canary(#[from] CanaryError),
     /// The file itself cannot be used.
     #[error(transparent)]
     File(#[from] FilterError),
@@ -43,26 +28,6 @@ pub enum FilterRejection {
     Future {
         /// Last change according to the header, in seconds since the Unix epoch.
         updated: u64,
-    },
-    /// The update would reject more recent clients than `max_new_hits` allows.
-    #[error(
-        "would reject {new_hits} of the clients admitted recently, max_new_hits allows {allowed}: inspect the update, then accept it with `keygate filter accept`"
-    )]
-    NewHits {
-        /// Number of distinct keys that the update would reject.
-        new_hits: usize,
-        /// Limit in the configuration.
-        allowed: usize,
-    },
-    /// A filter that is not in use yet would reject more recent clients than `max_new_hits` allows.
-    #[error(
-        "would reject {new_hits} of the clients admitted recently, max_new_hits allows {allowed}: raise or remove max_new_hits to add the filter"
-    )]
-    NewHitsOfNewFilter {
-        /// Number of distinct keys that the filter would reject.
-        new_hits: usize,
-        /// Limit in the configuration.
-        allowed: usize,
     },
     /// The header does not explain the number of bits that are set.
     #[error("implausible: {0}; fetch the filter again, or set implausible = \"warn\"")]
@@ -95,26 +60,38 @@ pub enum FilterRejection {
         /// Last change of the newest filter that was in use, in seconds since the Unix epoch.
         known_updated: u64,
     },
-    /// The filter has half of the entries of the one in use, or fewer.
-    #[error(
-        "the number of entries falls from {in_use} to {entries}: keys cannot be removed from a filter; inspect the update, then accept it with `keygate filter accept`"
-    )]
-    Shrunk {
-        /// Number of entries in the header.
-        entries: u32,
-        /// Number of entries in the header of the filter in use.
-        in_use: u32,
-    },
     /// The signature is missing, or is not valid.
     #[error(transparent)]
     Signature(#[from] SignatureError),
-    /// An update waited when the process ended, and this one cannot be tried on recent clients.
+    /// The update waits for the decision of an operator.
+    #[error(transparent)]
+    Waits(#[from] NeedsOperator),
+}
+
+/// Why the canaries of a filter or list reject an update.
+#[derive(Debug, thiserror::Error)]
+pub enum CanaryError {
+    /// A file of canaries cannot be used.
+    #[error("canaries in {}: {source}", path.display())]
+    File {
+        /// Path of the file of canaries, as configured.
+        path: PathBuf,
+        /// Why the file cannot be used.
+        source: CanaryFileError,
+    },
+    /// A canary key is missing.
     #[error(
-        "the update with the SHA-256 {waiting} waited before the restart, and there are no recent clients to try this one on: inspect the update, then accept it with `keygate filter accept`"
+        "the canary {fingerprint} from {} is not in the {file}: keys were lost, or it is another list; fetch the {file} again, or correct canaries",
+        path.display(),
+        file = .file.as_str()
     )]
-    Untried {
-        /// SHA-256 of the update that waited, in hex.
-        waiting: String,
+    Missing {
+        /// The kind of the file that lacks the key.
+        file: GuardFile,
+        /// Path of the file of canaries, as configured.
+        path: PathBuf,
+        /// Fingerprint of the canary key, in hex.
+        fingerprint: String,
     },
 }
 
@@ -138,64 +115,39 @@ pub enum CanaryFileError {
 }
 
 impl FilterRejection {
-    /// The rejection of a filter in whose place no other is in use until an operator accepts it.
-    pub(super) fn without_filter_in_use(self) -> Self {
-        if let Self::NewHits { new_hits, allowed } = self {
-            Self::NewHitsOfNewFilter { new_hits, allowed }
-        } else {
-            self
-        }
-    }
-
     /// The path of the file of canaries because of which the filter is rejected, as configured.
     pub(super) fn canary_file(&self) -> Option<&Path> {
         match self {
-            Self::CanaryFile { path, .. } | Self::CanaryMissing { path, .. } => Some(path),
+            Self::Canary(CanaryError::File { path, .. } | CanaryError::Missing { path, .. }) => {
+                Some(path)
+            }
             Self::File(_)
             | Self::Future { .. }
-            | Self::NewHits { .. }
-            | Self::NewHitsOfNewFilter { .. }
             | Self::Plausibility(_)
             | Self::RandomHits { .. }
             | Self::Rollback { .. }
-            | Self::Shrunk { .. }
             | Self::Signature(_)
-            | Self::Untried { .. } => None,
+            | Self::Waits(_) => None,
         }
     }
 
     /// Whether the update waits for the decision of an operator.
     pub(crate) fn needs_operator(&self) -> bool {
-        match self {
-            Self::NewHits { .. } | Self::Shrunk { .. } | Self::Untried { .. } => true,
-            Self::CanaryFile { .. }
-            | Self::CanaryMissing { .. }
-            | Self::File(_)
-            | Self::Future { .. }
-            | Self::NewHitsOfNewFilter { .. }
-            | Self::Plausibility(_)
-            | Self::RandomHits { .. }
-            | Self::Rollback { .. }
-            | Self::Signature(_) => false,
-        }
+        matches!(self, Self::Waits(waits) if waits.can_be_accepted())
     }
 
     /// The class of the rejection, for metrics, logs and the status.
     #[must_use]
     pub fn reason(&self) -> RejectionReason {
         match self {
-            Self::CanaryFile { .. } | Self::CanaryMissing { .. } | Self::RandomHits { .. } => {
-                RejectionReason::Canary
-            }
+            Self::Canary(_) | Self::RandomHits { .. } => RejectionReason::Canary,
             Self::File(error) => reason_of(error),
             Self::Future { .. } => RejectionReason::Future,
-            Self::NewHits { .. } | Self::NewHitsOfNewFilter { .. } | Self::Untried { .. } => {
-                RejectionReason::NewHits
-            }
             Self::Plausibility(_) => RejectionReason::Plausibility,
             Self::Rollback { .. } => RejectionReason::Rollback,
-            Self::Shrunk { .. } => RejectionReason::Shrunk,
             Self::Signature(_) => RejectionReason::Signature,
+            Self::Waits(waits) if waits.is_shrunk() => RejectionReason::Shrunk,
+            Self::Waits(_) => RejectionReason::NewHits,
         }
     }
 }

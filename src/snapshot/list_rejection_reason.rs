@@ -9,15 +9,19 @@ use crate::metrics::labels;
 labels! {
     /// The class of a rejected list update.
     ListRejectionReason {
+        /// A canary key is missing.
+        Canary = "canary",
         /// The file does not match its checksum file, or the SHA-256 in its metadata.
         Checksum = "checksum",
         /// The file or its metadata are not of the format.
         Content = "content",
         /// A file cannot be read.
         Io = "io",
+        /// More of the recent clients would be rejected than `max_new_hits` allows.
+        NewHits = "new_hits",
         /// The list is older than the one in use, or has no date in place of a list with one.
         Rollback = "rollback",
-        /// The list lacks too many of the entries in use, or has fewer than `min_records`.
+        /// The list has half of the entries in use or fewer, or fewer than `min_records`.
         Shrunk = "shrunk",
         /// A signature is missing, or is not valid for its file and a key of `minisign_key`.
         Signature = "signature",
@@ -33,9 +37,10 @@ impl ListRejectionReason {
             ListFileError::Blocklist(error) => Self::of_blocklist(error),
             ListFileError::Checksum(_) => Self::Checksum,
             ListFileError::Content(_) | ListFileError::Text(_) => Self::Content,
-            ListFileError::Emptied { .. }
-            | ListFileError::Shrunk { .. }
-            | ListFileError::TooFew { .. } => Self::Shrunk,
+            ListFileError::Canary(_) => Self::Canary,
+            ListFileError::Emptied { .. } | ListFileError::TooFew { .. } => Self::Shrunk,
+            ListFileError::Waits(waits) if waits.is_shrunk() => Self::Shrunk,
+            ListFileError::Waits(_) => Self::NewHits,
             ListFileError::Read(error) => Self::of_read(error),
             ListFileError::Rollback { .. } => Self::Rollback,
             ListFileError::Signature(_) => Self::Signature,

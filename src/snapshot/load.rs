@@ -2,12 +2,13 @@
 //! does not delay a new CA.
 
 pub(super) mod candidate;
-mod check;
+pub(super) mod check;
 mod context;
 mod crl_state;
 pub(super) mod error;
 mod failure;
 pub(super) mod file;
+mod file_record;
 mod kept_filters;
 mod kept_lists;
 mod last_good;
@@ -41,7 +42,7 @@ use self::own_key::OwnKey;
 use self::reconfigure_error::ReconfigureError;
 use self::saved_state::SavedState;
 use self::source::configuration::{Commit, ConfigChange, Configuration, Prepare, Trigger};
-use self::source::filter::AcceptError;
+use self::source::gate::{self, AcceptError};
 use self::source::{ServiceIds, Sources, StagedSources};
 use self::state_lock::StateLock;
 use super::current::Snapshot;
@@ -49,6 +50,7 @@ use crate::config::Config;
 use crate::guard::{CurrentGuard, Guard};
 use crate::metrics::ControlMetrics;
 use crate::process::sandbox;
+use crate::snapshot::operator_decision::GuardFile;
 
 /// Builds snapshots from the files that the configuration names.
 #[derive(Debug)]
@@ -133,7 +135,7 @@ impl Loader {
         let known = state.as_ref().unwrap_or(&no_state);
         let mut service_ids = ServiceIds::default();
         let mut sources = Sources::none();
-        let trial = sources.trial(config, &mut service_ids, &links, now);
+        let dry_run = sources.dry_run(config, &mut service_ids, &links, now);
         let max_wait = MaxWait::default();
         let context = LoadContext {
             metrics: &metrics,
@@ -142,7 +144,7 @@ impl Loader {
             crl_state: &known.crls,
             configured: config,
             file,
-            trial: &trial,
+            dry_run: &dry_run,
             max_wait: &max_wait,
             now,
         };
@@ -180,7 +182,7 @@ impl Loader {
             ConfigChange::Same => {}
         }
         let exception_expired = self.sources.exceptions.log_expiry(now);
-        let changes = self.sources.refresh(&self.links, now);
+        let changes = self.sources.refresh(&self.service_ids, &self.links, now);
         pending |= changes.contains(&ValueChange::Pending);
         self.is_outdated |= changes.contains(&ValueChange::Replaced);
         let snapshot = if self.is_outdated { self.rebuild() } else { None };
@@ -217,7 +219,7 @@ impl Loader {
         now: SystemTime,
     ) -> Result<(StagedSources, Commit), ReconfigureError> {
         sandbox::check_config(config)?;
-        let trial = self.sources.trial(config, &mut self.service_ids, &self.links, now);
+        let dry_run = self.sources.dry_run(config, &mut self.service_ids, &self.links, now);
         let max_wait = MaxWait::default();
         let context = LoadContext {
             metrics: &self.metrics,
@@ -226,7 +228,7 @@ impl Loader {
             crl_state: &self.state.crls,
             configured: config,
             file: self.configuration.path(),
-            trial: &trial,
+            dry_run: &dry_run,
             max_wait: &max_wait,
             now,
         };
@@ -234,33 +236,38 @@ impl Loader {
         Ok((staged, prepare(config).map_err(ReconfigureError::Prepare)?))
     }
 
-    /// Accepts the waiting update of a filter on behalf of `peer`, if it has this SHA-256. The next
-    /// [`Loader::refresh`] uses it.
+    /// Accepts the waiting update of the filter or list with this name on behalf of `peer`, if it has
+    /// this SHA-256. The next [`Loader::refresh`] uses it.
     ///
     /// # Errors
-    /// Returns an error if there is no such filter, if no update waits, or if the waiting update
-    /// has another SHA-256.
+    /// Returns an error if there is no such file, if no update waits, or if the waiting update has
+    /// another SHA-256.
     pub fn accept(
         &mut self,
-        filter: &str,
+        file: GuardFile,
+        name: &str,
         sha256: &[u8; 32],
         peer: &str,
     ) -> Result<(), AcceptError> {
-        match self.sources.filters.iter_mut().find(|source| source.name() == filter) {
-            Some(source) => source.accept(sha256, peer),
-            None => Err(AcceptError::Unknown { filter: filter.to_owned() }),
-        }
+        self.sources.gate(file, name)?.accept(sha256, peer)
     }
 
     /// Checks that the accepted update with this SHA-256 is in use.
     ///
     /// # Errors
-    /// Returns an error if the update was rejected for another reason, if its file is being
-    /// written, or if there is no such filter.
-    pub fn ensure_in_use(&self, filter: &str, sha256: &[u8; 32]) -> Result<(), AcceptError> {
-        match self.sources.filters.iter().find(|source| source.name() == filter) {
-            Some(source) => source.ensure_in_use(sha256),
-            None => Err(AcceptError::Unknown { filter: filter.to_owned() }),
+    /// Returns an error if the update was rejected for another reason, or if its file is being
+    /// written.
+    pub fn ensure_in_use(
+        &self,
+        file: GuardFile,
+        name: &str,
+        sha256: &[u8; 32],
+    ) -> Result<(), AcceptError> {
+        let subject = || gate::subject(file, name);
+        match self.sources.problem_of(file, name, sha256) {
+            None => Ok(()),
+            Some(problem) if problem.is_empty() => Err(AcceptError::BeingWritten(subject())),
+            Some(problem) => Err(AcceptError::Rejected(subject(), problem)),
         }
     }
 

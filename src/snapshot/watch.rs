@@ -18,8 +18,9 @@ pub(crate) use self::directories::Directories;
 use super::current::Current;
 use super::load::file::SETTLE;
 use super::load::source::configuration::{Prepare, Trigger};
-use super::load::source::filter::AcceptError;
+use super::load::source::gate::AcceptError;
 use super::load::{Loader, RefreshedSnapshot};
+use super::operator_decision::GuardFile;
 use super::report::Report;
 use crate::blocking::{BlockingError, BlockingPool};
 use crate::log_writer::LogReopener;
@@ -35,7 +36,7 @@ const MAX_RELOAD_WAIT: Duration = Duration::from_secs(5);
 /// A command to the [`FileWatcher`].
 #[derive(Debug)]
 pub enum Command {
-    /// Accepts the waiting update of a filter.
+    /// Accepts the waiting update of a filter or list.
     Accept(AcceptUpdate),
     /// Refreshes all files now; the sender is used when that is done.
     Reload(oneshot::Sender<ReloadOutcome>),
@@ -48,11 +49,13 @@ pub struct ReloadOutcome {
     pub pending: bool,
 }
 
-/// Accepts the waiting update of a filter.
+/// Accepts the waiting update of a filter or list.
 #[derive(Debug)]
 pub struct AcceptUpdate {
-    /// Name of the filter.
-    pub filter: String,
+    /// The kind of the file.
+    pub file: GuardFile,
+    /// Name of the filter or list.
+    pub name: String,
     /// SHA-256 of the update that the operator has inspected.
     pub sha256: [u8; 32],
     /// The peer that sent the command, for the log.
@@ -159,7 +162,7 @@ impl FileWatcher {
 
     /// Passes `update` to the loader. `None` if it cannot be accepted; the error has been sent.
     fn begin_accept(&mut self, update: AcceptUpdate) -> Option<AcceptUpdate> {
-        match self.loader.accept(&update.filter, &update.sha256, &update.peer) {
+        match self.loader.accept(update.file, &update.name, &update.sha256, &update.peer) {
             Ok(()) => Some(update),
             Err(error) => {
                 let _ = update.response.send(Err(error)); // the client may have gone
@@ -169,8 +172,8 @@ impl FileWatcher {
     }
 
     fn finish_accept(&self, update: AcceptUpdate) {
-        let AcceptUpdate { filter, sha256, response, peer: _ } = update;
-        let outcome = self.loader.ensure_in_use(&filter, &sha256);
+        let AcceptUpdate { file, name, sha256, response, peer: _ } = update;
+        let outcome = self.loader.ensure_in_use(file, &name, &sha256);
         let outcome = outcome.map(|()| self.report.load().generation);
         let _ = response.send(outcome); // the client may have gone
     }

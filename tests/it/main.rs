@@ -151,10 +151,13 @@ mod process {
 
 mod reload {
     mod configuration;
+    mod dry_run;
     mod events;
     mod expiry;
     mod files;
     mod last_good;
+    mod list_updates;
+    mod marks;
     mod rejected_updates;
     mod several_files;
     mod signatures;

@@ -2,7 +2,7 @@
 
 use super::Badge;
 use crate::admin::remedy;
-use crate::snapshot::{AffectedClient, FilterReport, ListReport, ReloadReport};
+use crate::snapshot::{AffectedClient, FilterReport, ListReport, ReloadReport, WaitingReport};
 use crate::unix_time::ago;
 
 pub(super) struct FilterRow<'a> {
@@ -35,6 +35,13 @@ pub(super) struct WaitingUpdate<'a> {
     pub(super) command: String,
     /// Recent clients that the update would reject.
     pub(super) affected: &'a [AffectedClient],
+}
+
+impl<'a> WaitingUpdate<'a> {
+    fn new(waiting: &'a WaitingReport, command: String) -> Self {
+        let WaitingReport { new_hits, sha256, clients, .. } = waiting;
+        Self { new_hits: *new_hits, sha256, command, affected: clients }
+    }
 }
 
 impl<'a> FilterRow<'a> {
@@ -70,12 +77,7 @@ impl<'a> FilterRow<'a> {
             last_reload: outcome(&report.last_reload, now),
             rejection: report.last_rejection.as_ref().map(|it| reason(it, now)),
             waiting: report.waiting.as_ref().filter(|_| report.acceptable).map(|waiting| {
-                WaitingUpdate {
-                    new_hits: waiting.new_hits,
-                    sha256: &waiting.sha256,
-                    command: remedy::accept(&report.name, config),
-                    affected: &waiting.clients,
-                }
+                WaitingUpdate::new(waiting, remedy::accept("filter", &report.name, config))
             }),
         }
     }
@@ -94,12 +96,17 @@ pub(super) struct ListRow<'a> {
     pub(super) signature: Option<String>,
     pub(super) last_reload: String,
     pub(super) rejection: Option<String>,
+    /// The update that waits for the operator.
+    pub(super) waiting: Option<WaitingUpdate<'a>>,
 }
 
 impl<'a> ListRow<'a> {
-    pub(super) fn new(report: &'a ListReport, now: u64) -> Self {
+    /// `config` is the path of the configuration.
+    pub(super) fn new(report: &'a ListReport, config: Option<&str>, now: u64) -> Self {
         let is_rejected = report.last_reload.error.is_some();
-        let state = if report.last_good_in_use {
+        let state = if report.acceptable {
+            Badge::new("warn", "an update waits")
+        } else if report.last_good_in_use {
             Badge::new("bad", "last good list in use, file rejected")
         } else if is_rejected {
             Badge::new("bad", "update rejected")
@@ -119,6 +126,9 @@ impl<'a> ListRow<'a> {
             signature: report.signature.as_ref().map(ToString::to_string),
             last_reload: outcome(&report.last_reload, now),
             rejection: is_rejected.then(|| reason(&report.last_reload, now)),
+            waiting: report.waiting.as_ref().filter(|_| report.acceptable).map(|waiting| {
+                WaitingUpdate::new(waiting, remedy::accept("list", &report.name, config))
+            }),
         }
     }
 }

@@ -22,6 +22,7 @@ pub(super) fn markdown(name: &str) -> Option<&'static str> {
         "keygate-healthcheck" => include_str!("../../../docs/man/keygate-healthcheck.md"),
         "keygate-key" => include_str!("../../../docs/man/keygate-key.md"),
         "keygate-list" => include_str!("../../../docs/man/keygate-list.md"),
+        "keygate-list-accept" => include_str!("../../../docs/man/keygate-list-accept.md"),
         "keygate-list-diff" => include_str!("../../../docs/man/keygate-list-diff.md"),
         "keygate-list-info" => include_str!("../../../docs/man/keygate-list-info.md"),
         "keygate-list-query" => include_str!("../../../docs/man/keygate-list-query.md"),

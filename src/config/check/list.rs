@@ -33,6 +33,10 @@ impl Checker<'_> {
             path: self.path(&format!("{path}.path"), &list.path),
             max_size: list.max_size.map_or(max_size, |size| size.0),
             format,
+            min_records: list.min_records.unwrap_or(0),
+            shrink: list.shrink.unwrap_or(Shrink::Refuse),
+            canaries: self.paths(&format!("{path}.canaries"), &list.canaries),
+            max_new_hits: list.max_new_hits,
             source,
             minisign_key: self.minisign_key(path, list.minisign_key.as_deref()),
         }
@@ -40,20 +44,15 @@ impl Checker<'_> {
 
     fn blocklist(&self, path: &str, list: &List) -> BlocklistConfig {
         BlocklistConfig {
-            min_records: list.min_records.unwrap_or(0),
             max_age: list.max_age.map(|age| self.positive(&format!("{path}.max_age"), age)),
             rollback: list.rollback.unwrap_or(Rollback::Refuse),
-            shrink: list.shrink.unwrap_or(Shrink::Refuse),
         }
     }
 
     fn ensure_no_blocklist_keys(&self, path: &str, list: &List) {
-        for (key, is_given) in [
-            ("min_records", list.min_records.is_some()),
-            ("max_age", list.max_age.is_some()),
-            ("rollback", list.rollback.is_some()),
-            ("shrink", list.shrink.is_some()),
-        ] {
+        for (key, is_given) in
+            [("max_age", list.max_age.is_some()), ("rollback", list.rollback.is_some())]
+        {
             if is_given {
                 let problem = "only for format = \"badkeys\"; remove it, or set the format";
                 self.conflict(format!("{path}.{key}"), problem);
@@ -83,17 +82,13 @@ mod tests {
         let keys = "format = \"badkeys\"\nmax_size = \"1MiB\"\nmin_records = 7\nmax_age = \"30d\"\nrollback = \"allow\"\nshrink = \"allow\"";
         let list = lists(keys).unwrap().remove(0);
         let max_age = Some(Duration::from_secs(30 * 86_400));
-        let (rollback, shrink) = (Rollback::Allow, Shrink::Allow);
-        let settings = BlocklistConfig { min_records: 7, max_age, rollback, shrink };
+        let rollback = Rollback::Allow;
+        let settings = BlocklistConfig { max_age, rollback };
         assert_eq!((list.format, list.max_size), (ListFormat::Badkeys(settings), 1 << 20));
+        assert_eq!((list.min_records, list.shrink), (7, Shrink::Allow));
         let list = lists("").unwrap().remove(0);
         assert_eq!((list.format, list.max_size), (ListFormat::Fingerprints, 16 << 20));
-        for (key, value) in [
-            ("min_records", "7"),
-            ("max_age", "\"30d\""),
-            ("rollback", "\"allow\""),
-            ("shrink", "\"allow\""),
-        ] {
+        for (key, value) in [("max_age", "\"30d\""), ("rollback", "\"allow\"")] {
             let problem = lists(&format!("{key} = {value}")).unwrap_err();
             assert!(problem.contains(&format!("lists.l.{key}: only for format")), "{problem}");
         }

@@ -8,22 +8,22 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::check::check_filter;
-use super::check::needs_operator::ensure_needs_no_operator;
-use super::check::new_hits::{Judges, Trial};
 use super::check::rollback::Watermark;
+use super::check::{check_filter, needs_operator};
 use super::error::ListFileError;
-use super::rollback_state::{FilterRecord, RollbackState};
+use super::file_record::FileRecord;
+use super::rollback_state::RollbackState;
 use super::source::filter::read as read_filter;
-use super::source::list::read as read_list;
-use crate::config::{FilterConfig, ListConfig};
-use crate::guard::{ExactList, NamedFilter, RecentKeys};
+use super::source::list::{lost, read as read_list};
+use crate::config::{FilterConfig, ListConfig, Shrink};
+use crate::guard::{ExactList, NamedFilter};
 use crate::snapshot::filter_rejection::FilterRejection;
+use crate::snapshot::operator_decision::{GuardFile, NeedsOperator, WaitCause};
 
-/// How a filter with half of the entries in use or fewer is treated, which the proxy holds for the
+/// How a file with half of the entries in use or fewer is treated, which the proxy holds for the
 /// operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ShrunkFilter {
+pub enum ShrunkFile {
     /// It passes.
     Allow,
     /// It is rejected.
@@ -38,28 +38,23 @@ pub fn check_filter_candidate(
     config: &FilterConfig,
     current: &Path,
     state_dir: Option<&Path>,
-    shrunk: ShrunkFilter,
+    shrunk: ShrunkFile,
 ) -> Result<Arc<NamedFilter>, FilterRejection> {
     let now = SystemTime::now();
     // Not an error: the proxy makes the same checks, and its user may be another one.
     let state = RollbackState::read(state_dir).unwrap_or_default();
-    let record = state.filter(&config.name);
+    let record = state.find(GuardFile::Filter, &config.name, current).map(|(_, record)| record);
     let in_use = read_filter(&FilterConfig { path: current.to_owned(), ..config.clone() }).ok();
-    let in_use = in_use.map(|read| *read.file.filter.header()); // the filter itself is dropped
-    let watermark = in_use.as_ref().map(Watermark::from_header);
-    let watermark = watermark.max(record.map(FilterRecord::watermark));
+    // The filter itself is dropped.
+    let in_use = in_use.map(|it| (*it.file.filter.header(), it.file.filter.explained_entries()));
+    let watermark = in_use.as_ref().map(|(header, _)| Watermark::from_header(header));
+    let watermark = watermark.max(record.map(FileRecord::watermark));
     let update = check_filter(config, read_filter(config)?, watermark, now)?;
     let entries =
-        in_use.map_or_else(|| record.map(FilterRecord::entries), |it| Some(it.entry_count));
-    match shrunk {
-        ShrunkFilter::Allow => {}
-        ShrunkFilter::Refuse => {
-            let nobody = std::iter::empty();
-            let trial = Trial::new(RecentKeys::default(), Judges::default(), now, nobody);
-            ensure_needs_no_operator(config, &update.named, entries.unwrap_or(0), None, &trial)
-                .map_err(|waits| waits.0)?;
-        }
-    }
+        in_use.map(|(_, entries)| entries).or_else(|| record.map(|record| record.entries));
+    let cause =
+        needs_operator::shrunk(entries.unwrap_or(0), update.named.filter.explained_entries());
+    shrunk.ensure_allowed(GuardFile::Filter, cause)?;
     Ok(update.named)
 }
 
@@ -70,8 +65,32 @@ pub fn check_filter_candidate(
 pub fn check_list_candidate(
     config: &ListConfig,
     current: &Path,
+    shrunk: ShrunkFile,
 ) -> Result<ExactList, ListFileError> {
-    let in_use = ListConfig { path: current.to_owned(), ..config.clone() };
-    let in_use = || read_list(&in_use, || None).ok().map(|loaded| loaded.list);
-    read_list(config, in_use).map(|loaded| loaded.list)
+    let in_use = ListConfig { path: current.to_owned(), min_records: 0, ..config.clone() };
+    let in_use = read_list(&in_use, || None).ok().map(|loaded| loaded.list);
+    let update = read_list(config, || in_use.clone())?.list;
+    match config.shrink {
+        Shrink::Allow => {}
+        Shrink::Refuse => {
+            let before = in_use.as_ref().map_or(0, ExactList::len) as u64;
+            let cause = lost(in_use.as_ref(), &update);
+            let cause = cause.or_else(|| needs_operator::shrunk(before, update.len() as u64));
+            shrunk.ensure_allowed(GuardFile::List, cause)?;
+        }
+    }
+    Ok(update)
+}
+
+impl ShrunkFile {
+    fn ensure_allowed(
+        self,
+        file: GuardFile,
+        cause: Option<WaitCause>,
+    ) -> Result<(), NeedsOperator> {
+        match (self, cause) {
+            (Self::Refuse, Some(cause)) => Err(NeedsOperator::new(file, cause)),
+            (Self::Allow, Some(_)) | (Self::Allow | Self::Refuse, None) => Ok(()),
+        }
+    }
 }

@@ -1,8 +1,8 @@
 //! Checks a filter that was read, before it is put in use.
 
 pub(crate) mod canary;
+pub(crate) mod dry_run;
 pub(crate) mod needs_operator;
-pub(crate) mod new_hits;
 pub(crate) mod plausibility;
 pub(crate) mod rollback;
 

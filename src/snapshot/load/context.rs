@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::SystemTime;
 
-use super::check::new_hits::Trial;
+use super::check::dry_run::DryRun;
 use super::crl_state::CrlState;
 use super::kept_lists::KeptLists;
 use super::last_good::MaxWait;
@@ -23,7 +23,7 @@ pub(crate) struct LoadContext<'a> {
     /// The file of the new configuration, if it has one.
     pub(crate) file: Option<&'a Path>,
     /// Filters are tried on the recent clients of this trial.
-    pub(crate) trial: &'a Trial,
+    pub(crate) dry_run: &'a DryRun,
     /// Maximum time to wait for the writer of a file, for all new sources together.
     pub(crate) max_wait: &'a MaxWait,
     pub(crate) now: SystemTime,

@@ -1,5 +1,17 @@
 //! Errors of loading: which file cannot be used, and why.
 
+impl ListFileError {
+    /// Whether the update waits for the decision of an operator.
+    pub(super) fn needs_operator(&self) -> bool {
+        matches!(self, Self::Waits(waits) if waits.can_be_accepted())
+    }
+
+    /// The error of a list in whose place no other is in use until an operator accepts it.
+    pub(super) fn without_list_in_use(self) -> Self {
+        if let Self::Waits(waits) = self { waits.without_file_in_use().into() } else { self }
+    }
+}
+
 #[cfg(test)]
 mod tests;
 
@@ -16,7 +28,8 @@ use crate::regular_file::{cause, explain, explain_with_remedy};
 use crate::shell;
 use crate::signature::SignatureError;
 use crate::snapshot::credential_owner::CredentialOwner;
-use crate::snapshot::filter_rejection::FilterRejection;
+use crate::snapshot::filter_rejection::{CanaryError, FilterRejection};
+use crate::snapshot::operator_decision::NeedsOperator;
 use crate::tls::{self, TlsFileError};
 use crate::unix_time::utc;
 
@@ -203,9 +216,11 @@ impl LoadError {
                 ("filters", name.as_str(), key)
             }
             Self::List { name, source, .. } => {
-                let is_of_keys =
-                    matches!(source, ListFileError::Signature(SignatureError::Keys { .. }));
-                let key = if is_of_keys { "minisign_key" } else { "path" };
+                let key = match source {
+                    ListFileError::Canary(_) => "canaries",
+                    ListFileError::Signature(SignatureError::Keys { .. }) => "minisign_key",
+                    _ => "path",
+                };
                 ("lists", name.as_str(), key)
             }
             Self::NotFetched { kind, name, .. } => {
@@ -241,6 +256,9 @@ pub enum ListFileError {
     /// The blocklist or its metadata cannot be used.
     #[error(transparent)]
     Blocklist(#[from] BlocklistFileError),
+    /// A canary is missing, or a file of canaries cannot be used.
+    #[error(transparent)]
+    Canary(#[from] CanaryError),
     /// The checksum does not match or cannot be read.
     #[error(transparent)]
     Checksum(#[from] FilterError),
@@ -249,7 +267,7 @@ pub enum ListFileError {
     Content(#[from] ListError),
     /// The file is empty, but the list in use has keys.
     #[error(
-        "empty, and the list in use has keys ({entries}): write a comment into a list without keys"
+        "empty, and the list in use has keys ({entries}): write a comment into a list without keys, then accept it with `keygate list accept`"
     )]
     Emptied {
         /// Number of keys in use.
@@ -270,23 +288,13 @@ pub enum ListFileError {
         /// Date of the blocklist in use, in seconds since the Unix epoch.
         in_use: u64,
     },
-    /// The blocklist lacks too many of the records in use.
-    #[error(
-        "it lacks {lost} of the records in use ({before}), more than half: fetch it again, or set shrink = \"allow\" if they were withdrawn"
-    )]
-    Shrunk {
-        /// Number of records in use that the file lacks.
-        lost: usize,
-        /// Number of records in use.
-        before: usize,
-    },
     /// The signature of the list or of its metadata is missing, or is not valid.
     #[error(transparent)]
     Signature(#[from] SignatureError),
     /// The file is not UTF-8 text.
     #[error("not UTF-8 text; save it as UTF-8, or set format = \"badkeys\" for a blocklist.dat")]
     Text(#[source] std::string::FromUtf8Error),
-    /// The blocklist has fewer records than configured.
+    /// The list has fewer entries than configured.
     #[error("records: {found}, and min_records is {min}: fetch it again, or lower min_records")]
     TooFew {
         /// Number of records.
@@ -294,4 +302,7 @@ pub enum ListFileError {
         /// The minimum.
         min: usize,
     },
+    /// The update waits for the decision of an operator.
+    #[error(transparent)]
+    Waits(#[from] NeedsOperator),
 }

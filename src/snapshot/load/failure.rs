@@ -9,7 +9,7 @@ use crate::badkeys::{BlocklistFileError, MetadataError};
 use crate::config::ConfigError;
 use crate::pkbf::{ChecksumFileError, FilterError};
 use crate::signature::{SignatureError, SignatureFileError};
-use crate::snapshot::filter_rejection::{CanaryFileError, FilterRejection};
+use crate::snapshot::filter_rejection::{CanaryError, CanaryFileError, FilterRejection};
 
 /// Why files could not be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,19 +66,23 @@ impl ReadError for FilterError {
 impl ReadError for FilterRejection {
     fn failure(&self) -> Failure {
         match self {
-            Self::CanaryFile { source: CanaryFileError::Read(source), .. } => source.failure(),
+            Self::Canary(source) => source.failure(),
             Self::File(source) => source.failure(),
             Self::Signature(source) => source.failure(),
-            Self::CanaryFile { .. }
-            | Self::CanaryMissing { .. }
-            | Self::Future { .. }
-            | Self::NewHits { .. }
-            | Self::NewHitsOfNewFilter { .. }
+            Self::Future { .. }
             | Self::Plausibility(_)
             | Self::RandomHits { .. }
             | Self::Rollback { .. }
-            | Self::Shrunk { .. }
-            | Self::Untried { .. } => Failure::Content,
+            | Self::Waits(_) => Failure::Content,
+        }
+    }
+}
+
+impl ReadError for CanaryError {
+    fn failure(&self) -> Failure {
+        match self {
+            Self::File { source: CanaryFileError::Read(source), .. } => source.failure(),
+            Self::File { .. } | Self::Missing { .. } => Failure::Content,
         }
     }
 }
@@ -114,15 +118,16 @@ impl ReadError for ListFileError {
     fn failure(&self) -> Failure {
         match self {
             Self::Blocklist(source) => source.failure(),
+            Self::Canary(source) => source.failure(),
             Self::Checksum(source) => source.failure(),
             Self::Read(source) => source.failure(),
             Self::Signature(source) => source.failure(),
             Self::Content(_)
             | Self::Emptied { .. }
             | Self::Rollback { .. }
-            | Self::Shrunk { .. }
             | Self::Text(_)
-            | Self::TooFew { .. } => Failure::Content,
+            | Self::TooFew { .. }
+            | Self::Waits(_) => Failure::Content,
         }
     }
 }

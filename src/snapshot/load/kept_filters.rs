@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use crate::guard::NamedFilter;
@@ -21,21 +21,33 @@ const STAGED_PREFIX: &str = ".last-good-";
 /// Start of the name of a state file that is being written.
 pub(super) const STAGED_STATE_PREFIX: &str = ".state-";
 
+/// Number of bytes of a copy that are compared at a time, 1 MiB.
+const CHUNK: usize = 1 << 20;
+
 /// Path of the copy with this SHA-256, in hex, in the state directory.
 pub(super) fn path_in(directory: &Path, sha256: &str) -> PathBuf {
     directory.join(format!("{PREFIX}{sha256}{SUFFIX}"))
 }
 
-/// Writes a copy of `named`, whose SHA-256 in hex is `sha256`, unless there is one. After a crash
-/// the copy is complete or missing.
+/// Writes a copy of `named`, whose SHA-256 in hex is `sha256`, unless there is one. A copy that is
+/// not known to this process is compared with the filter. After a crash the copy is complete or
+/// missing.
 ///
 /// # Errors
 /// Returns an error if the copy cannot be written, for example because the disk is full.
-pub(super) fn keep(directory: &Path, named: &NamedFilter, sha256: &str) -> io::Result<()> {
+pub(super) fn keep(
+    directory: &Path,
+    named: &NamedFilter,
+    sha256: &str,
+    is_known: bool,
+) -> io::Result<()> {
     let path = path_in(directory, sha256);
     let (header, bits) = named.filter.to_parts();
     let size = (HEADER_SIZE as u64).saturating_add(bits.len() as u64);
-    if fs::symlink_metadata(&path).is_ok_and(|found| found.is_file() && found.len() == size) {
+    let is_whole = |found: fs::Metadata| found.is_file() && found.len() == size;
+    if fs::symlink_metadata(&path).is_ok_and(is_whole)
+        && (is_known || has_content(&path, [&header, bits]).unwrap_or(false))
+    {
         return Ok(());
     }
     let mut staged = tempfile::Builder::new().prefix(STAGED_PREFIX).tempfile_in(directory)?;
@@ -44,6 +56,19 @@ pub(super) fn keep(directory: &Path, named: &NamedFilter, sha256: &str) -> io::R
     staged.as_file().sync_all()?;
     staged.persist(path).map_err(|error| error.error)?;
     File::open(directory)?.sync_all()
+}
+
+/// Whether the file at `path` begins with `pieces`.
+fn has_content(path: &Path, pieces: [&[u8]; 2]) -> io::Result<bool> {
+    let (mut file, mut found) = (File::open(path)?, Vec::with_capacity(CHUNK));
+    for chunk in pieces.iter().flat_map(|piece| piece.chunks(CHUNK)) {
+        found.clear();
+        (&mut file).take(chunk.len() as u64).read_to_end(&mut found)?;
+        if found != chunk {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Removes all copies but those with a SHA-256 in `kept`, and what a killed process left.
@@ -85,8 +110,8 @@ mod tests {
     fn a_copy_has_the_bytes_in_use_and_outdated_copies_are_removed() {
         let directory = tempfile::tempdir().unwrap();
         let ((one, sha256_one), (two, sha256_two)) = (named(b"one"), named(b"two"));
-        keep(directory.path(), &one, &sha256_one).unwrap();
-        keep(directory.path(), &two, &sha256_two).unwrap();
+        keep(directory.path(), &one, &sha256_one, false).unwrap();
+        keep(directory.path(), &two, &sha256_two, false).unwrap();
         fs::write(directory.path().join(".last-good-x1y2z3"), b"half").unwrap();
         fs::write(directory.path().join("filters.json"), b"{}").unwrap();
         let path = path_in(directory.path(), &sha256_two);
@@ -100,13 +125,17 @@ mod tests {
     }
 
     #[test]
-    fn a_truncated_copy_is_written_again() {
+    fn a_truncated_or_changed_copy_is_written_again() {
         let directory = tempfile::tempdir().unwrap();
         let (one, sha256) = named(b"one");
-        keep(directory.path(), &one, &sha256).unwrap();
+        keep(directory.path(), &one, &sha256, false).unwrap();
         let path = path_in(directory.path(), &sha256);
-        fs::write(&path, b"pkbfv1").unwrap();
-        keep(directory.path(), &one, &sha256).unwrap();
-        assert_eq!(pkbf::read(&path, 1 << 20).unwrap().sha256(), &one.sha256);
+        let mut changed = fs::read(&path).unwrap();
+        *changed.last_mut().unwrap() ^= 1;
+        for (content, is_known) in [(b"pkbfv1".to_vec(), true), (changed, false)] {
+            fs::write(&path, content).unwrap();
+            keep(directory.path(), &one, &sha256, is_known).unwrap();
+            assert_eq!(pkbf::read(&path, 1 << 20).unwrap().sha256(), &one.sha256);
+        }
     }
 }

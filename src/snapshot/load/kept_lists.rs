@@ -66,13 +66,14 @@ impl KeptLists {
         Self { directory: directory.map(Path::to_owned), written: None }
     }
 
-    /// The copy of a list, if there is one. Logs why one cannot be used.
-    pub(crate) fn read(&self, config: &ListConfig) -> Option<LoadedList> {
+    /// The copy of a list, which had this `name` when it was written, if there is one. Logs why one
+    /// cannot be used.
+    pub(crate) fn read(&self, config: &ListConfig, name: &str) -> Option<LoadedList> {
         let suffix = match config.format {
             ListFormat::Badkeys(_) => BLOCKLIST_SUFFIX,
             ListFormat::Fingerprints => TEXT_SUFFIX,
         };
-        let path = path_in(self.directory.as_deref()?, &config.name, suffix);
+        let path = path_in(self.directory.as_deref()?, name, suffix);
         let content = match config.format {
             ListFormat::Badkeys(_) => config.max_size.saturating_add(MAX_METADATA),
             // A file that was signed is kept with its comments.
@@ -144,7 +145,7 @@ fn path_of(directory: &Path, list: &ExactList) -> PathBuf {
 }
 
 /// Maximum size of the copy of a list, in bytes.
-fn size_of_copy(LoadedList { list, signed }: &LoadedList) -> u64 {
+fn size_of_copy(LoadedList { list, signed, .. }: &LoadedList) -> u64 {
     let text = signed.as_ref().map_or(0, |signed| signed.text.len() as u64);
     text.saturating_add(match list {
         ExactList::Badkeys(list) => {
@@ -158,7 +159,8 @@ fn parse(path: &Path, config: &ListConfig, mut copy: Vec<u8>) -> Result<LoadedLi
     let mut content = split_line(&mut copy);
     let first = String::from_utf8_lossy(&copy);
     let expected = first.trim_end().strip_prefix(FIRST_LINE).unwrap_or_default().to_owned();
-    let found = HEXLOWER.encode(digest(&SHA256, &content).as_ref());
+    let sha256: [u8; 32] = digest(&SHA256, &content).as_ref().try_into().unwrap_or_default();
+    let found = HEXLOWER.encode(&sha256);
     if found != expected {
         let sidecar = path.to_owned();
         return Err(FilterError::Checksum { sidecar, expected, found }.into());
@@ -179,7 +181,7 @@ fn parse(path: &Path, config: &ListConfig, mut copy: Vec<u8>) -> Result<LoadedLi
         }
     };
     let signed = signed.map(|(signature, text)| Arc::new(SignedContent { signature, text }));
-    Ok(LoadedList { list, signed })
+    Ok(LoadedList { list, signed, sha256 })
 }
 
 fn parse_blocklist(
@@ -216,7 +218,7 @@ fn split_line(content: &mut Vec<u8>) -> Vec<u8> {
 }
 
 /// The pieces of the content of a copy, without the signature.
-fn content_of(LoadedList { list, signed }: &LoadedList) -> (Cow<'_, [u8]>, &[u8]) {
+fn content_of(LoadedList { list, signed, .. }: &LoadedList) -> (Cow<'_, [u8]>, &[u8]) {
     match list {
         ExactList::Badkeys(list) => {
             let names = list.findings.iter().map(|(id, name)| json!({ "id": id, "name": name }));

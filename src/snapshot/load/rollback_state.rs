@@ -1,128 +1,48 @@
-//! State that outlives a restart: for each filter, the newest one that was in use, its copy, and
-//! the update that waits for the operator.
+//! State that outlives a restart: for each filter and list a record of what was in use, copies of
+//! the filters, and the updates that wait for the operator.
 //!
 //! One file holds all of it and is replaced atomically. The copy of a filter is complete before the
 //! file names it, and is removed only after the file names another one. A crash at any point
 //! therefore leaves a state whose parts belong together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 
-use super::check::new_hits::MAX_NAMED;
-use super::check::rollback::Watermark;
 use super::error::LoadError;
-use super::signed::LoadedFilter;
+use super::file_record::FileRecord;
 use super::{file, kept_filters, state_file};
 use crate::guard::NamedFilter;
+use crate::snapshot::operator_decision::GuardFile;
 use crate::snapshot::report::WaitingReport;
 
-/// Maximum length of a value in an error, in characters; the rest is cut.
-const MAX_SHOWN: usize = 80;
 /// Time after a copy could not be written until the next attempt, 60 s.
 const RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// The records of all filters, and the directory that keeps them.
+/// The records of all filters and lists, and the directory that keeps them.
 #[derive(Debug, Default)]
 pub(crate) struct RollbackState {
     /// `None` without a state directory. The records are then lost at a restart.
     directory: Option<PathBuf>,
-    filters: BTreeMap<String, FilterRecord>,
+    records: FileRecords,
     /// When a copy could not be written.
     failed_at: Option<Instant>,
+    /// SHA-256 of the copies that this process has written or compared, in hex.
+    known_copies: HashSet<String>,
 }
 
-/// The state of a filter.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// The content of the state file: records by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct FilterRecord {
-    /// Last change of the filter in use, in seconds since the Unix epoch.
-    updated: u64,
-    /// Revision of the filter in use.
-    revision: u32,
-    /// Number of entries of the filter in use.
-    #[serde(default)]
-    entries: u32,
-    /// SHA-256 of the copy of the filter in use, in hex; `None` without a copy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    last_good: Option<String>,
-    /// The signature of the filter in use; `None` if none was needed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    signature: Option<String>,
-    /// The update that waits for the operator.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    waiting: Option<WaitingReport>,
-}
-
-/// The content of the state file.
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RollbackFile {
-    filters: BTreeMap<String, FilterRecord>,
-}
-
-impl FilterRecord {
-    /// The record of the filter `in_use`, while an update is `waiting`.
-    pub(crate) fn new(in_use: &LoadedFilter, waiting: Option<WaitingReport>) -> Self {
-        let LoadedFilter { named: in_use, signature } = in_use;
-        let header = in_use.filter.header();
-        Self {
-            updated: header.updated_at,
-            revision: header.revision,
-            entries: header.entry_count,
-            last_good: Some(HEXLOWER.encode(&in_use.sha256)),
-            signature: signature.as_ref().map(|signature| signature.text().to_owned()),
-            waiting,
-        }
-    }
-
-    /// The watermark of the filter that was in use.
-    pub(crate) fn watermark(&self) -> Watermark {
-        Watermark { updated: self.updated, revision: self.revision }
-    }
-
-    /// Number of entries of the filter that was in use; 0 if there is no copy of it.
-    pub(crate) fn entries(&self) -> u32 {
-        if self.last_good.is_some() { self.entries } else { 0 }
-    }
-
-    /// SHA-256 of the copy, in hex.
-    pub(crate) fn last_good(&self) -> Option<&str> {
-        self.last_good.as_deref()
-    }
-
-    /// The signature of the copy, as it was beside the file.
-    pub(crate) fn signature(&self) -> Option<&str> {
-        self.signature.as_deref()
-    }
-
-    /// The update that waited.
-    pub(crate) fn waiting(&self) -> Option<&WaitingReport> {
-        self.waiting.as_ref()
-    }
-
-    /// Bounds what the file holds for the filter `name`, and checks the digest that becomes part of
-    /// a path.
-    fn checked(mut self, name: &str) -> io::Result<Self> {
-        let is_digest = |text: &String| {
-            text.len() == 64 && text.bytes().all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f'))
-        };
-        if let Some(found) = self.last_good.as_ref().filter(|text| !is_digest(text)) {
-            let found: String = found.chars().take(MAX_SHOWN).collect();
-            let problem =
-                format!("filters.{name:?}.last_good: {found:?} is not a SHA-256 in lower-case hex");
-            return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
-        }
-        if let Some(waiting) = &mut self.waiting {
-            waiting.clients.truncate(MAX_NAMED);
-        }
-        Ok(self)
-    }
+struct FileRecords {
+    filters: BTreeMap<String, FileRecord>,
+    /// The lists in use.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    lists: BTreeMap<String, FileRecord>,
 }
 
 impl RollbackState {
@@ -133,9 +53,8 @@ impl RollbackState {
     /// the rollback that the file was written to prevent.
     pub(crate) fn read(directory: Option<&Path>) -> io::Result<Self> {
         let Some(directory) = directory else { return Ok(Self::default()) };
-        let filters = file::read_with(&path_in(directory), read);
-        let filters = state_file::or_default(filters)?;
-        Ok(Self { directory: Some(directory.to_owned()), filters, failed_at: None })
+        let records = state_file::or_default(file::read_with(&path_in(directory), read))?;
+        Ok(Self { directory: Some(directory.to_owned()), records, ..Self::default() })
     }
 
     /// The state directory, if there is one.
@@ -143,13 +62,31 @@ impl RollbackState {
         self.directory.as_deref()
     }
 
-    /// The record of the filter with this name.
-    pub(crate) fn filter(&self, name: &str) -> Option<&FilterRecord> {
-        self.filters.get(name)
+    /// The record of the file that is configured with this name and path, and the name of the
+    /// record. A file that was in use under this path is the same one, whatever its name.
+    pub(crate) fn find(
+        &self,
+        file: GuardFile,
+        name: &str,
+        path: &Path,
+    ) -> Option<(&str, &FileRecord)> {
+        let (records, path) = (self.records.of(file), path.display().to_string());
+        let of_path = records.iter().filter(|(_, record)| record.is_of(&path));
+        let of_path = of_path.max_by_key(|(_, it)| (it.was_in_use(), it.watermark()));
+        let in_use = of_path.filter(|(_, record)| record.was_in_use());
+        let found = in_use.or_else(|| records.get_key_value(name)).or(of_path);
+        found.map(|(name, record)| (name.as_str(), record))
     }
 
-    /// Saves the records of the filters `in_use`, with a copy of each. Files are written only if
-    /// they differ, for example because another process has changed them.
+    /// The update with this SHA-256, in hex, if it waited under any name.
+    pub(crate) fn waiting(&self, file: GuardFile, sha256: &str) -> Option<&WaitingReport> {
+        let mut waiting =
+            self.records.of(file).values().filter_map(|record| record.waiting.as_ref());
+        waiting.find(|waiting| waiting.sha256 == sha256)
+    }
+
+    /// Saves the records of the filters and lists `in_use`, with a copy of each filter. Files are
+    /// written only if they differ, for example because another process has changed them.
     ///
     /// The watermarks of filters that are no longer configured are kept, and their copies removed.
     /// Without `may_write`, the records stay in memory.
@@ -159,23 +96,24 @@ impl RollbackState {
     /// watermark is saved nevertheless.
     pub(crate) fn save(
         &mut self,
-        in_use: impl Iterator<Item = (FilterRecord, Arc<NamedFilter>)>,
+        in_use: impl Iterator<Item = (FileRecord, Arc<NamedFilter>)>,
+        lists: BTreeMap<String, FileRecord>,
         may_write: bool,
     ) -> Result<(), LoadError> {
         let in_use: Vec<_> = in_use.collect();
-        let mut next = self.filters.clone();
-        for record in next.values_mut() {
-            (record.last_good, record.signature, record.waiting) = (None, None, None);
-        }
+        let mut next = FileRecords { filters: self.records.filters.clone(), lists };
+        next.filters.values_mut().for_each(FileRecord::retire);
         let Some(directory) = self.directory.clone().filter(|_| may_write) else {
-            next.extend(in_use.into_iter().map(|(record, it)| (it.name.to_string(), record)));
-            self.filters = next;
+            let in_use = in_use.into_iter().map(|(record, it)| (it.name.to_string(), record));
+            next.filters.extend(in_use);
+            self.records = next;
             return Ok(());
         };
         let path = path_in(&directory);
         let sizes = in_use.iter().map(|(_, it)| it.filter.header().data_size());
         let failed_at = self.failed_at.filter(|failed| failed.elapsed() < RETRY_AFTER);
-        let mut update = StateUpdate { directory, next, failed_at };
+        let known_copies = std::mem::take(&mut self.known_copies);
+        let mut update = StateUpdate { directory, next, failed_at, known_copies };
         // One call for all files, so that a call that hangs is never followed by another one.
         let saved = file::write_with(&path, sizes.fold(0, u64::saturating_add), move || {
             let kept = update.keep_all(in_use);
@@ -184,9 +122,9 @@ impl RollbackState {
         });
         let failed = |source| LoadError::State { path: path.clone(), source };
         let (update, kept, written) = saved.map_err(failed)?;
-        self.failed_at = update.failed_at;
+        (self.failed_at, self.known_copies) = (update.failed_at, update.known_copies);
         written.map_err(failed)?;
-        self.filters = update.next;
+        self.records = update.next;
         kept
     }
 }
@@ -194,37 +132,40 @@ impl RollbackState {
 /// The next content of the state directory.
 struct StateUpdate {
     directory: PathBuf,
-    next: BTreeMap<String, FilterRecord>,
+    next: FileRecords,
     /// When a copy could not be written. No other copy is tried then.
     failed_at: Option<Instant>,
+    /// The copies that need no comparison.
+    known_copies: HashSet<String>,
 }
 
 impl StateUpdate {
     /// Writes the copies of the filters `in_use`, and adds their records.
-    fn keep_all(&mut self, in_use: Vec<(FilterRecord, Arc<NamedFilter>)>) -> Result<(), LoadError> {
+    fn keep_all(&mut self, in_use: Vec<(FileRecord, Arc<NamedFilter>)>) -> Result<(), LoadError> {
         let mut kept = Ok(());
         for (mut record, filter) in in_use {
             if let Err(error) = self.keep(&filter, &record) {
-                (record.last_good, record.signature) = (None, None);
+                record.forget_copy();
                 kept = error.map_or(kept, Err);
             }
-            self.next.insert(filter.name.to_string(), record);
+            self.next.filters.insert(filter.name.to_string(), record);
         }
         kept
     }
 
     /// Writes the copy of a filter unless there is one. The error is `None` if an attempt failed
     /// less than [`RETRY_AFTER`] ago.
-    fn keep(
-        &mut self,
-        filter: &NamedFilter,
-        record: &FilterRecord,
-    ) -> Result<(), Option<LoadError>> {
-        let Some(sha256) = record.last_good() else { return Ok(()) };
+    fn keep(&mut self, filter: &NamedFilter, record: &FileRecord) -> Result<(), Option<LoadError>> {
+        let Some(sha256) = record.last_good.as_deref() else { return Ok(()) };
         if self.failed_at.is_some() {
             return Err(None);
         }
-        kept_filters::keep(&self.directory, filter, sha256).map_err(|source| {
+        let is_known = self.known_copies.contains(sha256);
+        let kept = kept_filters::keep(&self.directory, filter, sha256, is_known);
+        if kept.is_ok() && !is_known {
+            self.known_copies.insert(sha256.to_owned());
+        }
+        kept.map_err(|source| {
             self.failed_at = Some(Instant::now());
             let path = kept_filters::path_in(&self.directory, sha256);
             Some(LoadError::LastGood { name: filter.name.to_string(), path, source })
@@ -238,8 +179,8 @@ impl StateUpdate {
         if is_same {
             return Ok(());
         }
-        state_file::write(&path, &RollbackFile { filters: self.next.clone() })?;
-        let copies = self.next.values().filter_map(|record| record.last_good.clone());
+        state_file::write(&path, &self.next)?;
+        let copies = self.next.filters.values().filter_map(|it| it.last_good.clone());
         kept_filters::remove_others(&self.directory, &copies.collect())
     }
 }
@@ -249,22 +190,37 @@ pub(crate) fn path_in(directory: &Path) -> PathBuf {
     directory.join("filters.json")
 }
 
-fn read(path: &Path) -> io::Result<BTreeMap<String, FilterRecord>> {
-    let content: RollbackFile = state_file::or_default(state_file::read(path))?;
-    let records = content.filters.into_iter();
-    let checked = records.map(|(name, record)| {
+fn read(path: &Path) -> io::Result<FileRecords> {
+    let FileRecords { filters, lists } = state_file::or_default(state_file::read(path))?;
+    Ok(FileRecords { filters: checked(filters)?, lists: checked(lists)? })
+}
+
+fn checked(records: BTreeMap<String, FileRecord>) -> io::Result<BTreeMap<String, FileRecord>> {
+    let checked = records.into_iter().map(|(name, record)| {
         let record = record.checked(&name)?;
         Ok((name, record))
     });
     checked.collect()
 }
 
+impl FileRecords {
+    fn of(&self, file: GuardFile) -> &BTreeMap<String, FileRecord> {
+        match file {
+            GuardFile::Filter => &self.filters,
+            GuardFile::List => &self.lists,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::pkbf::{Filter, Parameters};
+    use crate::snapshot::load::check::rollback::Watermark;
+    use crate::snapshot::load::file_record::Peaks;
+    use crate::snapshot::load::signed::LoadedFilter;
 
-    fn in_use(name: &str, updated: u64, revision: u32) -> (FilterRecord, Arc<NamedFilter>) {
+    fn in_use(name: &str, updated: u64, revision: u32) -> (FileRecord, Arc<NamedFilter>) {
         let mut filter = Filter::new(Parameters::new(3, 12).unwrap()).unwrap();
         filter.insert(name.as_bytes());
         filter.stamp_as(revision, updated);
@@ -272,11 +228,16 @@ mod tests {
         let named = NamedFilter { name: name.into(), filter, sha256 };
         let named = Arc::new(named);
         let loaded = LoadedFilter { named: Arc::clone(&named), signature: None };
-        (FilterRecord::new(&loaded, None), named)
+        let record = FileRecord::new(Path::new(name), 1, Peaks::default(), None);
+        (record.of_filter(&loaded), named)
     }
 
-    fn save(state: &mut RollbackState, filters: &[(FilterRecord, Arc<NamedFilter>)]) {
-        state.save(filters.iter().cloned(), true).unwrap();
+    fn record<'a>(state: &'a RollbackState, name: &str) -> Option<&'a FileRecord> {
+        state.records.filters.get(name)
+    }
+
+    fn save(state: &mut RollbackState, filters: &[(FileRecord, Arc<NamedFilter>)]) {
+        state.save(filters.iter().cloned(), BTreeMap::new(), true).unwrap();
     }
 
     fn files(directory: &Path) -> Vec<String> {
@@ -291,17 +252,17 @@ mod tests {
     fn records_outlive_the_process_and_only_filters_in_use_have_a_copy() {
         let directory = tempfile::tempdir().unwrap();
         let mut first = RollbackState::read(Some(directory.path())).unwrap();
-        assert_eq!(first.filter("lost"), None);
+        assert_eq!(record(&first, "lost"), None);
         save(&mut first, &[in_use("lost", 5, 1)]);
         let copy = in_use("other", 6, 2);
         save(&mut first, std::slice::from_ref(&copy));
 
         let second = RollbackState::read(Some(directory.path())).unwrap();
-        assert_eq!(second.filter("other"), Some(&copy.0));
-        let lost = second.filter("lost").unwrap();
+        assert_eq!(record(&second, "other"), Some(&copy.0));
+        let lost = record(&second, "lost").unwrap();
         assert_eq!(lost.watermark(), Watermark { updated: 5, revision: 1 });
-        assert_eq!((lost.last_good(), lost.entries()), (None, 0));
-        let name = format!("last-good-{}.pkbf", copy.0.last_good().unwrap());
+        assert_eq!((&lost.last_good, lost.entries), (&None, 0));
+        let name = format!("last-good-{}.pkbf", copy.0.last_good.as_deref().unwrap());
         assert_eq!(files(directory.path()), ["filters.json".to_owned(), name]);
     }
 
@@ -310,7 +271,7 @@ mod tests {
         let mut state = RollbackState::read(None).unwrap();
         save(&mut state, &[in_use("lost", 5, 1)]);
         let watermark = Watermark { updated: 5, revision: 1 };
-        assert_eq!(state.filter("lost").unwrap().watermark(), watermark);
+        assert_eq!(record(&state, "lost").unwrap().watermark(), watermark);
     }
 
     #[test]
@@ -318,13 +279,13 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut state = RollbackState::read(Some(directory.path())).unwrap();
         let filter = in_use("lost", 5, 1);
-        let copy = kept_filters::path_in(directory.path(), filter.0.last_good().unwrap());
+        let copy = kept_filters::path_in(directory.path(), filter.0.last_good.as_deref().unwrap());
         std::fs::create_dir_all(copy.join("in the way")).unwrap();
-        let error = state.save([filter].into_iter(), true).unwrap_err();
+        let error = state.save([filter].into_iter(), BTreeMap::new(), true).unwrap_err();
         assert!(matches!(error, LoadError::LastGood { .. }), "{error}");
         let state = RollbackState::read(Some(directory.path())).unwrap();
-        assert_eq!(state.filter("lost").unwrap().last_good(), None);
-        assert_eq!(state.filter("lost").unwrap().watermark().updated, 5);
+        assert_eq!(record(&state, "lost").unwrap().last_good, None);
+        assert_eq!(record(&state, "lost").unwrap().watermark().updated, 5);
     }
 
     #[test]
@@ -358,6 +319,6 @@ mod tests {
         let old = "{\"filters\":{\"lost\":{\"updated\":1,\"revision\":2}}}";
         std::fs::write(path_in(directory.path()), old).unwrap();
         let state = RollbackState::read(Some(directory.path())).unwrap();
-        assert_eq!(state.filter("lost").unwrap().watermark().revision, 2);
+        assert_eq!(record(&state, "lost").unwrap().watermark().revision, 2);
     }
 }

@@ -90,7 +90,9 @@ impl SavedState {
         let lock = self.lock.as_ref().map_or(Ok(true), StateLock::try_hold);
         let may_write = matches!(lock, Ok(true));
         metrics.state_lock_waiting.set(matches!(lock, Ok(false)).into());
-        let filters = self.rollback.save(filters, may_write);
+        let lists = sources.lists.iter();
+        let lists = lists.map(|source| (source.config().name.clone(), source.record())).collect();
+        let filters = self.rollback.save(filters, lists, may_write);
         let services = sources.services.iter();
         let services = services.map(|source| (source.name(), source.crl_marks()));
         let authorizers = sources.authorizers.iter();

@@ -29,6 +29,8 @@ pub(crate) struct LoadedFilter {
 pub(crate) struct LoadedList {
     pub(crate) list: ExactList,
     pub(crate) signed: Option<Arc<SignedContent>>,
+    /// SHA-256 of the file, or of the copy in the state directory.
+    pub(crate) sha256: [u8; 32],
 }
 
 /// The signed content of a list file.

@@ -9,6 +9,7 @@ mod credential_files;
 mod credential_source;
 pub(crate) mod exceptions;
 pub(crate) mod filter;
+pub(crate) mod gate;
 pub(crate) mod list;
 pub(crate) mod service;
 mod service_credentials;
@@ -20,9 +21,10 @@ use std::time::{Instant, SystemTime};
 use self::authorizer::AuthorizerSource;
 use self::exceptions::ConfiguredExceptions;
 use self::filter::FilterSource;
+use self::gate::{AcceptError, Gate};
 use self::list::ListSource;
 use self::service::ServiceSource;
-use super::check::new_hits::{Judges, Trial};
+use super::check::dry_run::{DryRun, Judges};
 use super::context::LoadContext;
 use super::error::LoadError;
 use super::last_good::ValueChange;
@@ -32,6 +34,7 @@ use super::signed::LoadedList;
 use crate::config::{AuthorizerConfig, Config, FilterConfig, ListConfig, ServiceConfig};
 use crate::guard::{ExactList, Guard, NamedFilter, WeakChecks};
 use crate::metrics::ControlMetrics;
+use crate::snapshot::operator_decision::GuardFile;
 use crate::snapshot::routes::Routes;
 use crate::spki::RsaExponents;
 
@@ -93,25 +96,23 @@ impl Sources {
         }
     }
 
-    /// A trial of filters on the recent clients of `links`, by the policies and exceptions in
-    /// `config` and by the lists in use that stay in use.
-    pub(super) fn trial(
+    /// A dry run of updates on the recent clients of `links`, by the policies and exceptions in
+    /// `config` and by the lists in use whose names stay.
+    pub(super) fn dry_run(
         &self,
         config: &Config,
         ids: &mut ServiceIds,
         links: &JudgementLinks,
         now: SystemTime,
-    ) -> Trial {
+    ) -> DryRun {
         let services = config.services.iter();
-        let services = services.map(|service| {
-            (ids.assign(&service.name), service.name.clone(), service.policy.clone())
-        });
-        let services: Vec<_> = services.collect();
-        let authorizers = config.authorizers.iter();
-        let authorizers =
-            authorizers.map(|it| (ids.assign(&it.name), it.name.clone(), it.policy.clone()));
-        let services = services.into_iter().chain(authorizers);
-        let lists = self.lists.iter().filter(|list| config.lists.contains(list.config()));
+        let services = services.map(|it| (&it.name, &it.policy));
+        let authorizers = config.authorizers.iter().map(|it| (&it.name, &it.policy));
+        let policies = services.chain(authorizers);
+        let policies = policies.map(|(name, policy)| (ids.assign(name), policy.clone())).collect();
+        let stays =
+            |list: &&ListSource| config.lists.iter().any(|it| it.name == list.config().name);
+        let lists = self.lists.iter().filter(stays);
         let judges = Judges {
             filters: self.named_filters(),
             lists: lists.map(|source| source.list().clone()).collect(),
@@ -120,7 +121,7 @@ impl Sources {
             exceptions: config.exceptions.clone(),
             answers: links.answers.clone(),
         };
-        Trial::new(links.recent.clone(), judges, now, services)
+        DryRun::new(links.recent.clone(), judges, now, policies, ids.0.clone())
     }
 
     /// Loads what is new in `config`. The sources in use do not change.
@@ -166,6 +167,8 @@ impl Sources {
             return Ok(Staged::Kept(index));
         }
         let before = self.filters.iter().find(|known| known.name() == config.name);
+        let before =
+            before.or_else(|| self.filters.iter().find(|known| known.config().path == config.path));
         let loaded = timed(context, || FilterSource::load(config.clone(), before, context));
         loaded.map(Staged::New)
     }
@@ -179,6 +182,8 @@ impl Sources {
             return Ok(Staged::Kept(index));
         }
         let in_use = self.lists.iter().find(|known| known.config().name == config.name);
+        let in_use =
+            in_use.or_else(|| self.lists.iter().find(|known| known.config().path == config.path));
         let loaded = timed(context, || ListSource::load(config.clone(), in_use, context));
         loaded.map(Staged::New)
     }
@@ -246,15 +251,17 @@ impl Sources {
         self.exceptions.show(metrics);
     }
 
-    /// Reads every source again if its files have changed, and returns each result. Filter updates
-    /// are tried on the recent clients of `links`.
-    pub(super) fn refresh(&mut self, links: &JudgementLinks, now: SystemTime) -> Vec<ValueChange> {
-        let services = self.services.iter();
-        let services =
-            services.map(|service| (service.id(), service.name().to_owned(), service.policy()));
-        let authorizers = self.authorizers.iter();
-        let authorizers = authorizers.map(|it| (it.id(), it.name().to_owned(), it.asked_policy()));
-        let services = services.chain(authorizers);
+    /// Reads every source again if its files have changed, and returns each result. Updates of
+    /// filters and lists are tried on the recent clients of `links`.
+    pub(super) fn refresh(
+        &mut self,
+        ids: &ServiceIds,
+        links: &JudgementLinks,
+        now: SystemTime,
+    ) -> Vec<ValueChange> {
+        let services = self.services.iter().map(|it| (it.id(), it.policy()));
+        let authorizers = self.authorizers.iter().map(|it| (it.id(), it.asked_policy()));
+        let policies = services.chain(authorizers).collect();
         let judges = Judges {
             filters: self.named_filters(),
             lists: self.exact_lists(),
@@ -263,13 +270,45 @@ impl Sources {
             exceptions: self.exceptions.all().collect(),
             answers: links.answers.clone(),
         };
-        let trial = Trial::new(links.recent.clone(), judges, now, services);
-        let filters = self.filters.iter_mut().map(|filter| filter.refresh(now, &trial));
-        let lists = self.lists.iter_mut().map(|list| list.refresh(now));
+        let dry_run = DryRun::new(links.recent.clone(), judges, now, policies, ids.0.clone());
+        let filters = self.filters.iter_mut().map(|filter| filter.refresh(now, &dry_run));
+        let lists = self.lists.iter_mut().map(|list| list.refresh(now, &dry_run));
         let services = self.services.iter_mut().map(|service| service.refresh(now));
         // `collect` refreshes every source; `any` would stop at the first change.
         let authorizers = self.authorizers.iter_mut().map(|it| it.refresh(now));
         filters.chain(lists).chain(services).chain(authorizers).collect()
+    }
+
+    /// The gate before the filter or list with this name.
+    pub(super) fn gate(&mut self, file: GuardFile, name: &str) -> Result<&mut Gate, AcceptError> {
+        let found = match file {
+            GuardFile::Filter => {
+                self.filters.iter_mut().find(|it| it.name() == name).map(FilterSource::gate_mut)
+            }
+            GuardFile::List => {
+                let mut lists = self.lists.iter_mut();
+                lists.find(|it| it.config().name == name).map(ListSource::gate_mut)
+            }
+        };
+        found.ok_or_else(|| AcceptError::Unknown(gate::subject(file, name)))
+    }
+
+    /// Why the content with this SHA-256 is not in use for the filter or list with this name;
+    /// `None` if it is. The text is empty if the file is being written.
+    pub(super) fn problem_of(
+        &self,
+        file: GuardFile,
+        name: &str,
+        sha256: &[u8; 32],
+    ) -> Option<String> {
+        match file {
+            GuardFile::Filter => {
+                self.filters.iter().find(|it| it.name() == name)?.problem_of(sha256)
+            }
+            GuardFile::List => {
+                self.lists.iter().find(|it| it.config().name == name)?.problem_of(sha256)
+            }
+        }
     }
 
     /// The filters in use, in the order of the configuration.

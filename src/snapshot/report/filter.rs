@@ -8,6 +8,8 @@ use super::ReloadReport;
 use crate::guard::NamedFilter;
 use crate::pkbf::FilterSummary;
 use crate::signature::FileSignature;
+use crate::snapshot::load::check::dry_run::NewHits;
+use crate::snapshot::load::signed::LoadedList;
 
 /// A filter in use and the last attempt to read its file.
 #[derive(Debug, Clone, Serialize)]
@@ -34,6 +36,9 @@ pub struct FilterReport {
     pub waiting: Option<WaitingReport>,
     /// Whether the file has the update that waits, so that `keygate filter accept` lets it through.
     pub acceptable: bool,
+    /// Why `max_new_hits` was not checked, if the filter was not tried on any client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_new_hits: Option<&'static str>,
     /// The signature of the filter in use, if `minisign_key` is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signature: Option<SignatureReport>,
@@ -57,6 +62,7 @@ impl FilterReport {
             last_rejection: None,
             waiting: None,
             acceptable: false,
+            max_new_hits: None,
             signature: None,
         }
     }
@@ -89,12 +95,18 @@ impl std::fmt::Display for SignatureReport {
 pub struct WaitingReport {
     /// SHA-256 of the file, in hex.
     pub sha256: String,
-    /// Revision in the header.
+    /// Revision in the header of a filter; 0 of a list.
+    #[serde(default)]
     pub revision: u32,
-    /// Last change according to the header.
+    /// Last change according to the header of a filter or the metadata of a blocklist; 0 if it is
+    /// not known.
+    #[serde(default)]
     pub updated: u64,
-    /// Number of entries according to the header.
-    pub entries: u32,
+    /// Number of entries.
+    pub entries: u64,
+    /// The largest number of entries that was in use in the last seven days.
+    #[serde(default)]
+    pub entries_before: u64,
     /// Number of recent clients that the update would reject.
     pub new_hits: usize,
     /// Limit in the configuration, if there is one.
@@ -110,22 +122,42 @@ impl WaitingReport {
         clients.join(", ")
     }
 
-    /// An update that would reject `new_hits` recent clients, among them `clients`.
-    pub(in crate::snapshot) fn new(
+    /// The update of a filter.
+    pub(in crate::snapshot) fn of_filter(
         update: &NamedFilter,
-        new_hits: usize,
+        entries_before: u64,
+        new_hits: NewHits,
         max_new_hits: Option<usize>,
-        clients: Vec<AffectedClient>,
     ) -> Self {
         let header = update.filter.header();
         Self {
             sha256: data_encoding::HEXLOWER.encode(&update.sha256),
             revision: header.revision,
             updated: header.updated_at,
-            entries: header.entry_count,
-            new_hits,
+            entries: update.filter.explained_entries(),
+            entries_before,
+            new_hits: new_hits.count,
             max_new_hits,
-            clients,
+            clients: new_hits.clients,
+        }
+    }
+
+    /// The update of a list.
+    pub(in crate::snapshot) fn of_list(
+        update: &LoadedList,
+        entries_before: u64,
+        new_hits: NewHits,
+        max_new_hits: Option<usize>,
+    ) -> Self {
+        Self {
+            sha256: data_encoding::HEXLOWER.encode(&update.sha256),
+            revision: 0,
+            updated: update.list.date().unwrap_or(0),
+            entries: update.list.len() as u64,
+            entries_before,
+            new_hits: new_hits.count,
+            max_new_hits,
+            clients: new_hits.clients,
         }
     }
 }

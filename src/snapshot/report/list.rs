@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::{ReloadReport, SignatureReport};
+use super::{ReloadReport, SignatureReport, WaitingReport};
 use crate::guard::ExactList;
 use crate::snapshot::load::signed::LoadedList;
 
@@ -32,6 +32,14 @@ pub struct ListReport {
     pub stale: bool,
     /// Whether the list comes from the state directory, because its file was rejected at the start.
     pub last_good_in_use: bool,
+    /// The update that waits for the operator. The file may have another content meanwhile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<WaitingReport>,
+    /// Whether the file has the update that waits, so that `keygate list accept` lets it through.
+    pub acceptable: bool,
+    /// Why `max_new_hits` was not checked, if the list was not tried on any client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_new_hits: Option<&'static str>,
     /// The last attempt to read the file.
     pub last_reload: ReloadReport,
 }
@@ -39,7 +47,7 @@ pub struct ListReport {
 impl ListReport {
     /// A list read from `path`.
     pub(in crate::snapshot) fn new(
-        LoadedList { list, signed }: &LoadedList,
+        LoadedList { list, signed, .. }: &LoadedList,
         path: &Path,
         stale: bool,
         last_reload: ReloadReport,
@@ -62,6 +70,9 @@ impl ListReport {
             signature,
             stale,
             last_good_in_use: false,
+            waiting: None,
+            acceptable: false,
+            max_new_hits: None,
             last_reload,
         }
     }

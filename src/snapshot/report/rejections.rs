@@ -20,7 +20,7 @@ pub struct Rejection<'a> {
     pub reason: Option<&'static str>,
     /// The whole reason.
     pub error: &'a str,
-    /// Whether `keygate filter accept` lets the update through.
+    /// Whether `keygate filter accept` or `keygate list accept` lets the update through.
     pub waiting: bool,
     /// When it was rejected.
     pub at: u64,
@@ -39,7 +39,7 @@ impl Report {
         });
         let lists = self.lists.iter().filter_map(|it| {
             let found = rejection("list", Some(&it.name), &it.last_reload)?;
-            Some(Rejection { path: Some(&it.path), ..found })
+            Some(Rejection { path: Some(&it.path), waiting: it.acceptable, ..found })
         });
         let services = self.services.iter();
         let services =

@@ -422,7 +422,7 @@ fn a_blocklist_that_shrank_is_used_if_the_configuration_allows_it() {
     // A restart does not let it through, because the state directory has a copy.
     let output = setting.validate();
     assert!(output.status.success(), "{}", output_text(&output));
-    let warning = "more than half: fetch it again, or set shrink = \"allow\"";
+    let warning = "more than half: inspect the update, then accept it";
     assert!(output_text(&output).contains(warning), "{}", output_text(&output));
     setting.start();
     setting.rejects(&setting.listed[1]);

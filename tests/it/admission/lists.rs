@@ -193,10 +193,16 @@ fn a_changed_list_is_loaded_and_a_broken_one_is_not() {
     });
     setting.refuses(&setting.good);
 
+    // Nor does a list without keys replace one that has keys.
     replace("# none\n");
-    setting.keygate.wait_for_generation(3);
-    setting.admits(&setting.good);
-    assert_eq!(setting.keygate.metric(successful), 1.0);
+    setting.keygate.wait_for("a waiting list", |line| {
+        line["message"] == "list update rejected, keeping the one in use"
+            && line["error"]
+                .as_str()
+                .unwrap()
+                .contains("the number of entries falls from 5001 to 0")
+    });
+    setting.refuses(&setting.good);
 }
 
 #[test]

@@ -72,6 +72,29 @@ fn a_filter_that_a_reload_would_reject_is_not_installed() {
 }
 
 #[test]
+fn a_list_of_fingerprints_that_shrank_is_not_installed() {
+    let Some(mut scene) = Scene::new("") else { return };
+    let list = |count: u8| (0..count).map(|it| format!("{it:064x}\n")).collect::<String>();
+    let url = scene.mirror.url("deny.txt");
+    let table = format!(
+        "[[lists]]\nname = \"deny\"\npath = \"deny.txt\"\n\
+         source = {{ url = {url:?}, trust_anchors = \"ca.pem\" }}"
+    );
+    scene.configuration = scene.configuration.global(&table).unset("filters");
+    scene.configure();
+    write(scene.mirror.path("deny.txt"), list(10)).unwrap();
+    succeeded(&scene.run(&["--json"]));
+    for (content, entries) in [(list(5), 5), ("# none\n".to_owned(), 0)] {
+        write(scene.mirror.path("deny.txt"), content).unwrap();
+        scene.fails(&format!("rejected: the number of entries falls from 10 to {entries}"));
+        scene.fails("; keygate fetch --allow-shrunk lets the proxy hold it for that\n");
+    }
+    write(scene.mirror.path("deny.txt"), list(4)).unwrap();
+    let row = succeeded(&scene.run(&["--json", "--allow-shrunk"]));
+    assert_eq!((row["result"].as_str(), row["entries"].as_u64()), (Some("installed"), Some(4)));
+}
+
+#[test]
 fn a_filter_that_is_older_than_the_one_that_the_proxy_used_is_not_installed() {
     let Some(mut scene) = Scene::new("") else { return };
     std::fs::create_dir(scene.pki.path("state")).unwrap();

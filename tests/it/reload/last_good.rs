@@ -1,7 +1,7 @@
 //! State that outlives a restart: the last good filter, and the updates that wait for the operator.
 //!
 //! Guards: `last_good` in `src/snapshot/load/source/filter/first_value.rs` (the copy),
-//! `ensure_needs_no_operator_at_start` in `src/snapshot/load/check/needs_operator.rs` (waiting
+//! `ensure_needs_no_operator` in `src/snapshot/load/check/needs_operator.rs` (waiting
 //! updates), `keep` in `src/snapshot/load/kept_filters.rs` (written from memory), `save` in
 //! `src/snapshot/load/rollback_state.rs` (failed writes), `read` in
 //! `src/snapshot/load/kept_lists.rs` (the copy of a list).

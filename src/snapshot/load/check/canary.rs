@@ -2,13 +2,15 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use aws_lc_rs::rand;
 
-use crate::guard::KeyEncodings;
+use crate::guard::{ExactList, Guard, KeyEncodings, Verdict};
 use crate::pkbf::{Filter, FilterError, KeyHash};
-use crate::snapshot::filter_rejection::{CanaryFileError, FilterRejection};
+use crate::snapshot::filter_rejection::{CanaryError, CanaryFileError, FilterRejection};
 use crate::snapshot::load::file::read_bounded;
+use crate::snapshot::operator_decision::GuardFile;
 use crate::spki::{self, Fingerprint};
 
 /// Maximum size of a file of canaries, 1 MiB; a larger one cannot be used.
@@ -24,16 +26,33 @@ const FALSE_REJECTION: f64 = 1e-12;
 ///
 /// # Errors
 /// Returns an error if a file cannot be used, or a key is not in the filter.
-pub(crate) fn ensure_canaries_hit(
-    filter: &Filter,
+pub(crate) fn ensure_canaries_hit(filter: &Filter, paths: &[PathBuf]) -> Result<(), CanaryError> {
+    ensure_hits(GuardFile::Filter, paths, |spki| KeyEncodings::from_spki(spki).any_in(filter))
+}
+
+/// Checks that every key in the files at `paths` is on `list`.
+///
+/// # Errors
+/// Returns an error if a file cannot be used, or a key is not on the list.
+pub(crate) fn ensure_canaries_listed(
+    list: &ExactList,
     paths: &[PathBuf],
-) -> Result<(), FilterRejection> {
+) -> Result<(), CanaryError> {
+    let guard = Guard::default().with_lists([list.clone()]);
+    ensure_hits(GuardFile::List, paths, |spki| {
+        matches!(guard.judge_key(spki, SystemTime::now()), Verdict::Listed(_))
+    })
+}
+
+fn ensure_hits(
+    file: GuardFile,
+    paths: &[PathBuf],
+    is_hit: impl Fn(&[u8]) -> bool,
+) -> Result<(), CanaryError> {
     for path in paths {
-        for spki in canaries_in(path)? {
-            if !KeyEncodings::from_spki(&spki).any_in(filter) {
-                let fingerprint = Fingerprint::of(&spki).to_string();
-                return Err(FilterRejection::CanaryMissing { path: path.clone(), fingerprint });
-            }
+        if let Some(missing) = canaries_in(path)?.iter().find(|spki| !is_hit(spki)) {
+            let fingerprint = Fingerprint::of(missing).to_string();
+            return Err(CanaryError::Missing { file, path: path.clone(), fingerprint });
         }
     }
     Ok(())
@@ -43,7 +62,7 @@ pub(crate) fn ensure_canaries_hit(
 ///
 /// # Errors
 /// Returns an error if the file cannot be used.
-pub(crate) fn ensure_usable(path: &Path) -> Result<(), FilterRejection> {
+pub(crate) fn ensure_usable(path: &Path) -> Result<(), CanaryError> {
     canaries_in(path).map(drop)
 }
 
@@ -85,8 +104,8 @@ fn probability(hits: usize, trials: usize, rate: f64) -> f64 {
     sum
 }
 
-fn canaries_in(path: &Path) -> Result<Vec<Vec<u8>>, FilterRejection> {
-    let unusable = |source| FilterRejection::CanaryFile { path: path.to_owned(), source };
+fn canaries_in(path: &Path) -> Result<Vec<Vec<u8>>, CanaryError> {
+    let unusable = |source| CanaryError::File { path: path.to_owned(), source };
     keys_in(path).map_err(unusable)
 }
 

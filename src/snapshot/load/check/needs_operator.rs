@@ -1,81 +1,52 @@
-//! Whether a filter update needs the decision of an operator before it is used.
+//! Whether an update needs the decision of an operator before it is used.
 
-use std::sync::Arc;
-
-use data_encoding::HEXLOWER;
-
-use super::new_hits::{NewHits, Trial};
-use crate::config::FilterConfig;
-use crate::guard::NamedFilter;
-use crate::snapshot::filter_rejection::FilterRejection;
+use crate::snapshot::operator_decision::{GuardFile, NeedsOperator, WaitCause};
 use crate::snapshot::report::WaitingReport;
 
 /// An update that waits, and the reason.
-pub(crate) type Waits = Box<(FilterRejection, WaitingReport)>;
+pub(crate) type Waits = Box<(NeedsOperator, WaitingReport)>;
 
 /// Checks that `update` can be used without an operator.
 ///
-/// `entries` is the number of entries of the filter in use. `waiting` is the update that waits
-/// already, if it is the same one. Its new hits count even if the recent clients have changed, so
-/// that neither a restart nor the passing of time lets it through.
+/// `cause` is a reason that other checks have found. `waiting` is the update that waits already, if
+/// it is the same one, or, at a start, any update that waited when the last process ended. Its new
+/// hits and the entries before it count even if the recent clients or the file in use have changed,
+/// so that neither a restart nor the passing of time lets it through.
 ///
 /// # Errors
-/// Returns an error if the update has half of the entries in use or fewer, or more new hits than
-/// `max_new_hits`.
+/// Returns an error if there is a `cause`, if the update has half of the entries before it or fewer,
+/// if it has more new hits than `max_new_hits`, or if it cannot be tried and another one waited.
 pub(crate) fn ensure_needs_no_operator(
-    config: &FilterConfig,
-    update: &Arc<NamedFilter>,
-    entries: u32,
+    file: GuardFile,
+    mut update: WaitingReport,
+    cause: Option<WaitCause>,
     waiting: Option<&WaitingReport>,
-    trial: &Trial,
 ) -> Result<(), Waits> {
-    let mut new_hits = trial.new_hits(update);
-    if let Some(waiting) = waiting.filter(|waiting| waiting.new_hits > new_hits.count) {
-        new_hits = NewHits { count: waiting.new_hits, clients: waiting.clients.clone() };
+    if let Some(waiting) = waiting {
+        update.entries_before = update.entries_before.max(waiting.entries_before);
+        if waiting.new_hits > update.new_hits {
+            (update.new_hits, update.clients) = (waiting.new_hits, waiting.clients.clone());
+        }
     }
-    let found = update.filter.header().entry_count;
-    let rejection = if has_shrunk(entries, found) {
-        FilterRejection::Shrunk { entries: found, in_use: entries }
-    } else {
-        match config.max_new_hits {
-            Some(allowed) if new_hits.count > allowed => {
-                FilterRejection::NewHits { new_hits: new_hits.count, allowed }
-            }
-            Some(_) | None => return Ok(()),
-        }
+    let too_many = || {
+        let (new_hits, allowed) = (update.new_hits, update.max_new_hits?);
+        let other = waiting.filter(|waiting| waiting.sha256 != update.sha256);
+        (new_hits > allowed).then(|| match other {
+            Some(other) => WaitCause::Untried { waiting: other.sha256.clone() },
+            None => WaitCause::NewHits { new_hits, allowed },
+        })
     };
-    let report = WaitingReport::new(update, new_hits.count, config.max_new_hits, new_hits.clients);
-    Err(Box::new((rejection, report)))
+    let cause = cause.or_else(|| shrunk(update.entries_before, update.entries)).or_else(too_many);
+    match cause {
+        Some(cause) => Err(Box::new((NeedsOperator::new(file, cause), update))),
+        None => Ok(()),
+    }
 }
 
-/// Like [`ensure_needs_no_operator`] at a start, where no recent client is known and `in_use` is
-/// the filter of the last run.
-///
-/// # Errors
-/// Returns an error if the update has half of the entries in use or fewer, if it is the one that
-/// waited, or if it is another one than the one that waited, because it cannot be tried.
-pub(crate) fn ensure_needs_no_operator_at_start(
-    config: &FilterConfig,
-    update: &Arc<NamedFilter>,
-    entries: u32,
-    waiting: Option<&WaitingReport>,
-    trial: &Trial,
-) -> Result<(), Waits> {
-    let result = ensure_needs_no_operator(config, update, entries, waiting, trial);
-    let is_same = |waiting: &WaitingReport| waiting.sha256 == HEXLOWER.encode(&update.sha256);
-    result.map_err(|mut waits| {
-        if let (FilterRejection::NewHits { .. }, Some(waiting)) = (&waits.0, waiting)
-            && !is_same(waiting)
-        {
-            waits.0 = FilterRejection::Untried { waiting: waiting.sha256.clone() };
-        }
-        waits
-    })
-}
-
-/// Whether an update with `found` entries has half of the entries in use, or fewer.
-fn has_shrunk(in_use: u32, found: u32) -> bool {
-    in_use > 0 && u64::from(found) * 2 <= u64::from(in_use)
+/// The shrinking of a file to half of the entries `before` or fewer.
+pub(crate) fn shrunk(before: u64, entries: u64) -> Option<WaitCause> {
+    let is_shrunk = before > 0 && entries <= before / 2;
+    is_shrunk.then_some(WaitCause::Shrunk { entries, before })
 }
 
 #[cfg(test)]
@@ -83,8 +54,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_filter_has_shrunk_if_half_of_its_entries_are_gone() {
-        for (in_use, found, expected) in [
+    fn a_file_has_shrunk_if_half_of_its_entries_are_gone() {
+        for (before, entries, expected) in [
             (0, 0, false),
             (1, 0, true),
             (1, 1, false),
@@ -92,10 +63,10 @@ mod tests {
             (3, 2, false),
             (1000, 501, false),
             (1000, 500, true),
-            (u32::MAX, u32::MAX, false),
-            (u32::MAX, 0, true),
+            (u64::MAX, u64::MAX, false),
+            (u64::MAX, 0, true),
         ] {
-            assert_eq!(has_shrunk(in_use, found), expected, "{in_use} {found}");
+            assert_eq!(shrunk(before, entries).is_some(), expected, "{before} {entries}");
         }
     }
 }

@@ -4,7 +4,8 @@ use super::*;
 use crate::badkeys::{BlocklistError, Metadata, MetadataError};
 use crate::pkbf::{ChecksumFileError, Plausibility};
 use crate::signature::SignatureFileError;
-use crate::snapshot::filter_rejection::CanaryFileError;
+use crate::snapshot::filter_rejection::{CanaryError, CanaryFileError};
+use crate::snapshot::operator_decision::{GuardFile, NeedsOperator, WaitCause};
 use crate::spki::InputError;
 
 /// Whether an action for the operator follows the problem.
@@ -96,27 +97,38 @@ fn signature_errors() -> Vec<SignatureError> {
     keys.into_iter().chain(unusable).chain(others).collect()
 }
 
+fn waits(file: GuardFile) -> impl Iterator<Item = NeedsOperator> {
+    let causes = [
+        WaitCause::Lost { lost: 2, in_use: 3 },
+        WaitCause::NewHits { new_hits: 2, allowed: 1 },
+        WaitCause::Shrunk { entries: 1, before: 2 },
+        WaitCause::Untried { waiting: "a".to_owned() },
+    ];
+    causes.into_iter().flat_map(move |cause| {
+        let new = || NeedsOperator::new(file, cause.clone());
+        [new(), new().without_file_in_use()]
+    })
+}
+
 fn rejections() -> Vec<FilterRejection> {
-    let canary = |source| FilterRejection::CanaryFile { path: path(), source };
+    let file = GuardFile::Filter;
+    let canary = |source| FilterRejection::from(CanaryError::File { path: path(), source });
     let (revision, updated, known_revision, known_updated) = (1, 1, 2, 2);
     let own = [
         canary(CanaryFileError::Key(InputError::NoKey)),
         canary(CanaryFileError::Line { line: 1, source: InputError::Line }),
         canary(CanaryFileError::Read(missing())),
-        FilterRejection::CanaryMissing { path: path(), fingerprint: "a".to_owned() },
+        CanaryError::Missing { file, path: path(), fingerprint: "a".to_owned() }.into(),
         FilterRejection::Future { updated },
-        FilterRejection::NewHits { new_hits: 2, allowed: 1 },
-        FilterRejection::NewHitsOfNewFilter { new_hits: 2, allowed: 1 },
         FilterRejection::Plausibility(Plausibility::Impossible { max_bits: 1 }),
         FilterRejection::Plausibility(Plausibility::NearlyFull { fill_ratio: 0.99 }),
         FilterRejection::RandomHits { hits: 1, keys: 2, rate: 0.1 },
         FilterRejection::Rollback { revision, updated, known_revision, known_updated },
-        FilterRejection::Shrunk { entries: 1, in_use: 2 },
-        FilterRejection::Untried { waiting: "a".to_owned() },
     ];
+    let waits = waits(file).map(FilterRejection::Waits);
     let files = filter_errors().into_iter().map(FilterRejection::File);
     let signatures = signature_errors().into_iter().map(FilterRejection::Signature);
-    files.chain(signatures).chain(own).collect()
+    files.chain(signatures).chain(waits).chain(own).collect()
 }
 
 fn blocklist_errors() -> Vec<BlocklistFileError> {
@@ -158,13 +170,13 @@ fn list_errors() -> Vec<ListFileError> {
         ListFileError::Read(missing()),
         ListFileError::Read(too_large()),
         ListFileError::Rollback { found: None, in_use: 1 },
-        ListFileError::Shrunk { lost: 2, before: 3 },
         ListFileError::Text(String::from_utf8(vec![0xff]).unwrap_err()),
         ListFileError::TooFew { found: 1, min: 2 },
     ];
+    let waits = waits(GuardFile::List).map(ListFileError::Waits);
     let blocklists = blocklist_errors().into_iter().map(ListFileError::Blocklist);
     let signatures = signature_errors().into_iter().map(ListFileError::Signature);
-    blocklists.chain(signatures).chain(own).collect()
+    blocklists.chain(signatures).chain(waits).chain(own).collect()
 }
 
 #[test]

@@ -1,8 +1,6 @@
 //! A filter, read again when its file, its checksum file, its signature or its canaries change.
 
-mod acceptance;
 mod first_value;
-mod held;
 mod loading;
 
 use std::path::PathBuf;
@@ -12,22 +10,20 @@ use std::time::{Duration, SystemTime};
 use data_encoding::HEXLOWER;
 use tracing::{info, warn};
 
-pub use self::acceptance::AcceptError;
 use self::first_value::InUse;
 pub(crate) use self::first_value::read;
-use self::held::HeldUpdate;
+use super::gate::Gate;
 use crate::config::FilterConfig;
 use crate::guard::NamedFilter;
 use crate::metrics::{FilterMetrics, Label};
 use crate::signature::FileSignature;
 use crate::snapshot::filter_rejection::FilterRejection;
 use crate::snapshot::load::check::check_filter;
-use crate::snapshot::load::check::needs_operator::ensure_needs_no_operator;
-use crate::snapshot::load::check::new_hits::Trial;
+use crate::snapshot::load::check::dry_run::{DryRun, NOT_CHECKED};
 use crate::snapshot::load::check::rollback::{MAX_CLOCK_SKEW, Watermark};
 use crate::snapshot::load::failure::{Failure, ReadError};
+use crate::snapshot::load::file_record::FileRecord;
 use crate::snapshot::load::last_good::{LastGood, ReadIf, Reread, ValueChange};
-use crate::snapshot::load::rollback_state::FilterRecord;
 use crate::snapshot::load::signed::{LoadedFilter, ReadFilter};
 use crate::snapshot::rejection_reason::RejectionReason;
 use crate::snapshot::report::{FilterReport, ReloadReport, SignatureReport, WaitingReport};
@@ -44,23 +40,24 @@ pub(crate) struct FilterSource {
     /// Whether the filter in use comes from the state directory, because its file was rejected at
     /// the start.
     is_last_good: bool,
-    /// Whether the file has changed since the last run and `max_new_hits` could not be checked.
+    /// Whether the filter replaced another one and `max_new_hits` could not be checked, because
+    /// there was no recent client.
     is_untried: bool,
     /// The last rejection, unless the file was loaded since.
     rejection: Option<Arc<FilterRejection>>,
     /// The report of the last rejection, kept when the file is loaded.
     last_rejection: Option<ReloadReport>,
-    /// The rejected update, if it may be used later without a change of the file.
-    held: Option<HeldUpdate>,
+    /// Holds rejected updates that may be used later without a change of the file.
+    gate: Gate,
 }
 
 impl FilterSource {
     /// Logs and counts the first value, which is now in use, and why the file is not in use.
     pub(crate) fn show_loaded(&mut self, now: SystemTime) {
-        let sha256 = self.filter().sha256;
-        if self.has_accepted(&sha256) {
-            self.record_acceptance(&sha256);
-            self.held = None;
+        let sha256 = HEXLOWER.encode(&self.filter().sha256);
+        if self.gate.has_accepted(&sha256) {
+            let entries = self.filter().filter.explained_entries();
+            self.gate.record_use(&sha256, entries, now, &self.metrics.accepted);
         }
         self.metrics.record_loaded(self.filter(), unix_time::seconds(now) as f64);
         self.metrics.set_last_good_in_use(self.is_last_good);
@@ -89,13 +86,14 @@ impl FilterSource {
             sha256 = HEXLOWER.encode(&filter.sha256),
             signed_by = signature.map(FileSignature::key_id),
             comment = signature.map(FileSignature::comment),
+            max_new_hits = self.is_untried.then_some(NOT_CHECKED),
             "filter loaded"
         );
     }
 
     fn in_use(&self) -> InUse<'_> {
-        let (filter, held) = (self.filter.get(), self.held.as_ref());
-        InUse { filter, held, is_last_good: self.is_last_good }
+        let (filter, gate) = (self.filter.get(), &self.gate);
+        InUse { filter, gate, is_last_good: self.is_last_good }
     }
 
     /// The faults of the filter in use that an operator must mend.
@@ -114,24 +112,20 @@ impl FilterSource {
     }
 
     /// Reads the filter again if a file has changed, or if a held update may be used now. An update
-    /// is tried on the recent clients of `trial`.
-    pub(crate) fn refresh(&mut self, now: SystemTime, trial: &Trial) -> ValueChange {
+    /// is tried on the recent clients of `dry_run`.
+    pub(crate) fn refresh(&mut self, now: SystemTime, dry_run: &DryRun) -> ValueChange {
         self.check_age(now);
-        let read_if = if self.held.as_ref().is_some_and(|held| held.may_be_used(now)) {
-            ReadIf::Always
-        } else {
-            ReadIf::Changed
-        };
+        let read_if = if self.gate.may_be_used(now) { ReadIf::Always } else { ReadIf::Changed };
         let read = |_: &_| read(&self.config);
         match self.filter.reread(read_if, now, read) {
             Reread::Pending => ValueChange::Pending,
-            Reread::Read(Ok(file)) => self.update(file, now, trial),
+            Reread::Read(Ok(file)) => self.update(file, now, dry_run),
             Reread::Read(Err(rejection)) => self.reject(Arc::new(rejection), now),
             Reread::Unchanged => ValueChange::Same,
         }
     }
 
-    fn update(&mut self, read: ReadFilter, now: SystemTime, trial: &Trial) -> ValueChange {
+    fn update(&mut self, read: ReadFilter, now: SystemTime, dry_run: &DryRun) -> ValueChange {
         if *read.file.sha256() == self.filter().sha256 {
             if self.rejection.is_some() {
                 let path = self.config.path.display();
@@ -145,9 +139,12 @@ impl FilterSource {
             return ValueChange::Same;
         }
         let update = check_filter(&self.config, read, Some(self.watermark()), now);
-        let update = update.and_then(|update| self.ensure_may_be_used(update, trial));
+        let update = update.and_then(|update| self.ensure_may_be_used(update, now, dry_run));
         match update {
-            Ok(update) => self.activate(update, now),
+            Ok(update) => {
+                self.is_untried = self.config.max_new_hits.is_some() && dry_run.is_empty();
+                self.activate(update, now)
+            }
             Err(rejection) => self.reject(Arc::new(rejection), now),
         }
     }
@@ -156,43 +153,23 @@ impl FilterSource {
     fn ensure_may_be_used(
         &mut self,
         update: LoadedFilter,
-        trial: &Trial,
+        now: SystemTime,
+        dry_run: &DryRun,
     ) -> Result<LoadedFilter, FilterRejection> {
-        let sha256 = update.named.sha256;
-        if self.has_accepted(&sha256) {
-            return Ok(update);
-        }
-        let entries = self.filter().filter.header().entry_count;
-        let held = self.held.as_ref();
-        let waiting = held.and_then(|held| held.waiting_with(&sha256));
-        match ensure_needs_no_operator(&self.config, &update.named, entries, waiting, trial) {
-            Ok(()) => Ok(update),
-            Err(waits) => {
-                let (rejection, report) = *waits;
-                self.held = Some(HeldUpdate::AwaitsOperator { report, sha256 });
-                Err(rejection)
-            }
-        }
-    }
-
-    /// Whether the operator has accepted the update with this SHA-256, and it is not in use yet.
-    fn has_accepted(&self, sha256: &[u8; 32]) -> bool {
-        self.held.as_ref().is_some_and(|held| held.has_accepted(sha256))
-    }
-
-    /// The waiting update. The file may have another content meanwhile.
-    fn waiting(&self) -> Option<&WaitingReport> {
-        self.held.as_ref().and_then(HeldUpdate::waiting)
-    }
-
-    /// The waiting update, if the file had it at the last look, so that it can be accepted.
-    fn acceptable(&self) -> Option<&WaitingReport> {
-        let rejection = self.rejection.as_ref();
-        self.waiting().filter(|_| rejection.is_some_and(|it| it.needs_operator()))
+        let before = self.gate.entries_before(self.filter().filter.explained_entries(), now);
+        let (hits, allowed) = (dry_run.new_hits_of_filter(&update.named), self.config.max_new_hits);
+        self.gate.check(
+            WaitingReport::of_filter(&update.named, before, hits, allowed),
+            None,
+            false,
+        )?;
+        Ok(update)
     }
 
     fn activate(&mut self, update: LoadedFilter, now: SystemTime) -> ValueChange {
-        self.record_acceptance(&update.named.sha256);
+        let sha256 = HEXLOWER.encode(&update.named.sha256);
+        let entries_before = self.filter().filter.explained_entries();
+        self.gate.record_use(&sha256, entries_before, now, &self.metrics.accepted);
         self.clear_rejection();
         self.metrics.record_loaded(&update.named, unix_time::seconds(now) as f64);
         self.filter.replace(update, now);
@@ -205,35 +182,20 @@ impl FilterSource {
     }
 
     fn reject(&mut self, rejection: Arc<FilterRejection>, now: SystemTime) -> ValueChange {
-        match *rejection {
-            // `held` has the update.
-            FilterRejection::NewHits { .. }
-            | FilterRejection::Shrunk { .. }
-            | FilterRejection::Untried { .. } => {}
-            FilterRejection::Future { updated } => {
-                self.held = Some(HeldUpdate::Until(updated.saturating_sub(MAX_CLOCK_SKEW)));
-            }
-            FilterRejection::CanaryFile { .. }
-            | FilterRejection::CanaryMissing { .. }
-            | FilterRejection::File(_)
-            | FilterRejection::NewHitsOfNewFilter { .. }
-            | FilterRejection::Plausibility(_)
-            | FilterRejection::RandomHits { .. }
-            | FilterRejection::Rollback { .. }
-            | FilterRejection::Signature(_) => {
-                // A waiting update waits until another one is used, because the file may have it
-                // again after a restart. A file that could not be read may have the held update.
-                if self.waiting().is_none() && rejection.failure() == Failure::Content {
-                    self.held = None;
-                }
-            }
+        self.gate.record_rejection(rejection.needs_operator());
+        if let FilterRejection::Future { updated } = *rejection {
+            self.gate.hold_until(updated.saturating_sub(MAX_CLOCK_SKEW));
+        } else if rejection.failure() == Failure::Content {
+            // A waiting update waits until another one is used, because the file may have it again
+            // after a restart. A file that could not be read may have the held update.
+            self.gate.forget_unless_waiting();
         }
         let reason = rejection.reason();
         if !self.filter.record_rejection(Some(reason.as_str()), &*rejection, now) {
             return ValueChange::Same;
         }
         self.metrics.record_rejected(reason);
-        let waiting = self.waiting().filter(|_| rejection.needs_operator());
+        let waiting = self.gate.acceptable();
         warn!(
             filter = %self.config.name,
             path = %self.config.path.display(),
@@ -252,7 +214,7 @@ impl FilterSource {
     /// Forgets the rejection, because the file is in use now.
     fn clear_rejection(&mut self) {
         self.rejection = None;
-        self.held = None;
+        self.gate.clear();
         self.is_last_good = false;
         self.metrics.set_last_good_in_use(false);
     }
@@ -309,13 +271,27 @@ impl FilterSource {
     }
 
     /// The facts that outlive a restart.
-    pub(crate) fn record(&self) -> FilterRecord {
-        FilterRecord::new(self.filter.get(), self.waiting().cloned())
+    pub(crate) fn record(&self) -> FileRecord {
+        let entries = self.filter().filter.explained_entries();
+        let (peaks, waiting) = (self.gate.peaks().clone(), self.gate.waiting().cloned());
+        FileRecord::new(&self.config.path, entries, peaks, waiting).of_filter(self.filter.get())
+    }
+
+    /// The gate before the filter.
+    pub(crate) fn gate_mut(&mut self) -> &mut Gate {
+        &mut self.gate
+    }
+
+    /// Why the filter with this SHA-256 is not in use; `None` if it is. The text is empty if its
+    /// file is being written.
+    pub(crate) fn problem_of(&self, sha256: &[u8; 32]) -> Option<String> {
+        let problem = || self.rejection.as_ref().map(ToString::to_string).unwrap_or_default();
+        (self.filter().sha256 != *sha256).then(problem)
     }
 
     /// The filter in use, the result of the last attempt to read it, and the waiting update.
     pub(crate) fn report(&self) -> FilterReport {
-        let waiting = self.waiting().cloned();
+        let waiting = self.gate.waiting().cloned();
         let loaded = self.filter.loaded_at();
         let last_reload = self.filter.last_reload();
         FilterReport {
@@ -323,7 +299,8 @@ impl FilterSource {
             last_good_in_use: self.is_last_good,
             last_rejection: self.last_rejection.clone(),
             waiting,
-            acceptable: self.acceptable().is_some(),
+            acceptable: self.gate.acceptable().is_some(),
+            max_new_hits: self.is_untried.then_some(NOT_CHECKED),
             signature: self.signature().map(SignatureReport::of),
             ..FilterReport::new(self.filter(), &self.config.path, loaded, last_reload)
         }

@@ -7,21 +7,26 @@ use std::cell::OnceCell;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use data_encoding::HEXLOWER;
 use tracing::{info, warn};
 
 use self::read::paths;
 pub(crate) use self::read::read;
-use crate::config::{ListConfig, ListFormat};
+use super::gate::Gate;
+use crate::config::{ListConfig, ListFormat, Shrink};
 use crate::guard::ExactList;
 use crate::metrics::{Label, ListMetrics};
 use crate::signature::FileSignature;
 use crate::snapshot::list_rejection_reason::ListRejectionReason;
+use crate::snapshot::load::check::dry_run::{DryRun, NOT_CHECKED};
 use crate::snapshot::load::check::rollback::MAX_CLOCK_SKEW;
 use crate::snapshot::load::context::LoadContext;
 use crate::snapshot::load::error::{ListFileError, LoadError};
+use crate::snapshot::load::file_record::{FileRecord, Peaks};
 use crate::snapshot::load::last_good::{LastGood, ReadIf, Reread, ValueChange};
 use crate::snapshot::load::signed::LoadedList;
-use crate::snapshot::report::ListReport;
+use crate::snapshot::operator_decision::{GuardFile, NeedsOperator, WaitCause};
+use crate::snapshot::report::{ListReport, WaitingReport};
 use crate::snapshot::warning::Warning;
 use crate::unix_time;
 
@@ -32,14 +37,19 @@ pub(crate) struct ListSource {
     metrics: ListMetrics<ListRejectionReason>,
     list: LastGood<LoadedList>,
     is_stale: bool,
+    /// Whether the list replaced another one and `max_new_hits` could not be checked, because there
+    /// was no recent client.
+    is_untried: bool,
     /// Why the copy in the state directory is in use at the start, and not the file.
     rejection: Option<ListFileError>,
+    /// Holds updates that wait for the operator.
+    gate: Gate,
 }
 
 impl ListSource {
     /// Reads the list for the first time, or under other settings than those of `in_use`, which is
-    /// the source with the same name. If the file of a new list is rejected, the copy in the state
-    /// directory is used.
+    /// the source with the same name or path. If the file of a new list is rejected or needs the
+    /// operator, the copy in the state directory is used.
     ///
     /// # Errors
     /// Returns an error if the list cannot be used, and no copy can be used in its place.
@@ -48,39 +58,75 @@ impl ListSource {
         in_use: Option<&Self>,
         context: LoadContext<'_>,
     ) -> Result<Self, LoadError> {
+        let record = context.rollback.find(GuardFile::List, &config.name, &config.path);
         let kept = OnceCell::new();
         let kept = || match in_use {
             // Under new settings the file must be usable: the list in use stays otherwise.
             Some(_) => None,
-            None => kept.get_or_init(|| context.kept_lists.read(&config)).clone(),
+            None => {
+                let name = record.map_or(&*config.name, |(name, _)| name);
+                kept.get_or_init(|| context.kept_lists.read(&config, name)).clone()
+            }
         };
         let before = || match in_use {
             Some(source) => Some(source.list().clone()),
             None => kept().map(|kept| kept.list),
         };
-        let read = || read(&config, before);
+        let (mut peaks, entries, waiting) = match (in_use, record) {
+            (Some(it), _) => (it.gate.peaks().clone(), it.list().len() as u64, it.gate.waiting()),
+            (None, Some((_, it))) => (it.peaks.clone(), it.entries, it.waiting.as_ref()),
+            (None, None) => (Peaks::default(), 0, None),
+        };
+        peaks.note(entries, context.now);
+        let mut gate = Gate::new(GuardFile::List, &config.name, waiting.cloned(), peaks);
+        if let Some(in_use) = in_use {
+            gate.adopt_acceptance(&in_use.gate); // until `show_loaded`
+        }
+        let mut is_untried = false;
+        let read = || {
+            let (update, before) = (read(&config, before)?, before());
+            is_untried = false;
+            if !before.as_ref().is_some_and(|before| before.has_same_entries(&update.list)) {
+                let (dry_run, is_start) = (context.dry_run, in_use.is_none());
+                ensure_may_be_used(&config, &mut gate, before, &update, dry_run, is_start)?;
+                let is_update = in_use.is_some() || record.is_some();
+                is_untried = is_update && config.max_new_hits.is_some() && dry_run.is_empty();
+            }
+            Ok(update)
+        };
         let loaded = LastGood::load(paths(&config), context.now, context.max_wait, read);
         let (list, rejection) = match loaded {
-            Ok(list) => (list, None),
+            Ok(list) => {
+                gate.forget_waiting();
+                (list, None)
+            }
             Err(source) => match kept() {
                 Some(kept) => {
                     let mut list = LastGood::new(kept, context.now);
                     list.watch(paths(&config));
                     let reason = ListRejectionReason::of(&source).as_str();
                     list.record_rejection(Some(reason), &source, context.now);
+                    gate.record_rejection(source.needs_operator());
                     (list, Some(source))
                 }
-                None => return Err(LoadError::of_list(&config, source, context.file)),
+                None => {
+                    let is_known = in_use.is_some_and(|it| it.config.name == config.name);
+                    let source = if is_known { source } else { source.without_list_in_use() };
+                    return Err(LoadError::of_list(&config, source, context.file));
+                }
             },
         };
         let metrics = context.metrics.list(&config.name);
-        Ok(Self { config, metrics, list, is_stale: false, rejection })
+        Ok(Self { config, metrics, list, is_stale: false, is_untried, rejection, gate })
     }
 
     /// Logs and counts the first value, which is now in use.
     pub(crate) fn show_loaded(&mut self, now: SystemTime) {
-        let entries = self.list().len();
-        self.metrics.record_loaded(entries, self.date());
+        let (entries, sha256) = (self.list().len(), HEXLOWER.encode(&self.list.get().sha256));
+        if self.gate.has_accepted(&sha256) {
+            self.gate.record_use(&sha256, entries as u64, now, &self.metrics.accepted);
+        }
+        self.metrics.record_loaded(entries, self.list().date());
         self.log_loaded(entries, None);
         self.log_warnings(now);
         if let Some(rejection) = &self.rejection {
@@ -97,6 +143,7 @@ impl ListSource {
             before,
             signed_by = signature.map(FileSignature::key_id),
             comment = signature.map(FileSignature::comment),
+            max_new_hits = self.is_untried.then_some(NOT_CHECKED),
             "list loaded"
         );
     }
@@ -112,36 +159,46 @@ impl ListSource {
         });
         let deprecated = self.is_deprecated().then(|| Warning::DeprecatedList { list: list() });
         let is_ageless = self.max_age().is_some() && self.age(now).is_none();
-        let ageless = is_ageless.then(|| Warning::AgelessList { list: list(), date: self.date() });
+        let ageless =
+            is_ageless.then(|| Warning::AgelessList { list: list(), date: self.list().date() });
         let empty = self.list().is_empty().then(|| Warning::EmptyList { list: list() });
         let stale = self.overdue(now);
         rejection.into_iter().chain(deprecated).chain(ageless).chain(stale).chain(empty).collect()
     }
 
-    /// Reads the list again if one of its files has changed.
-    pub(crate) fn refresh(&mut self, now: SystemTime) -> ValueChange {
+    /// Reads the list again if one of its files has changed, or if the operator has accepted an
+    /// update. An update is tried on the recent clients of `dry_run`.
+    pub(crate) fn refresh(&mut self, now: SystemTime, dry_run: &DryRun) -> ValueChange {
         self.check_age(now);
+        let read_if = if self.gate.may_be_used(now) { ReadIf::Always } else { ReadIf::Changed };
         let read = |before: &LoadedList| read(&self.config, || Some(before.list.clone()));
-        match self.list.reread(ReadIf::Changed, now, read) {
+        match self.list.reread(read_if, now, read) {
             Reread::Pending => ValueChange::Pending,
-            Reread::Read(Ok(list)) if self.has_same_content(&list.list) => self.keep(list, now),
-            Reread::Read(Ok(list)) => self.activate(list, now),
+            Reread::Read(Ok(list)) => self.update(list, now, dry_run),
             Reread::Read(Err(error)) => self.reject(&error, now),
             Reread::Unchanged => ValueChange::Same,
         }
     }
 
-    /// Whether an update has the content in use, so that no connection needs to be judged again.
-    fn has_same_content(&self, update: &ExactList) -> bool {
-        match (self.list(), update) {
-            (ExactList::Badkeys(list), ExactList::Badkeys(update)) => list == update,
-            (ExactList::Badkeys(_) | ExactList::Fingerprints(_), _) => false,
+    fn update(&mut self, update: LoadedList, now: SystemTime, dry_run: &DryRun) -> ValueChange {
+        // Otherwise every connection would be judged again.
+        if self.list().has_same_entries(&update.list) {
+            return self.keep(update, now);
+        }
+        let before = Some(self.list().clone());
+        match ensure_may_be_used(&self.config, &mut self.gate, before, &update, dry_run, false) {
+            Ok(()) => {
+                self.is_untried = self.config.max_new_hits.is_some() && dry_run.is_empty();
+                self.activate(update, now)
+            }
+            Err(needs_operator) => self.reject(&needs_operator.into(), now),
         }
     }
 
     fn keep(&mut self, update: LoadedList, now: SystemTime) -> ValueChange {
         // The file may have been signed again, with another key.
         self.list.get_mut().signed = update.signed;
+        self.gate.clear();
         self.list.record_unchanged(now);
         self.rejection = None;
         self.metrics.record_unchanged();
@@ -150,13 +207,12 @@ impl ListSource {
 
     fn activate(&mut self, list: LoadedList, now: SystemTime) -> ValueChange {
         let (entries, before) = (list.list.len(), self.list().len());
+        let sha256 = HEXLOWER.encode(&list.sha256);
+        self.gate.record_use(&sha256, before as u64, now, &self.metrics.accepted);
         self.list.replace(list, now);
         self.rejection = None;
-        self.metrics.record_loaded(entries, self.date());
+        self.metrics.record_loaded(entries, self.list().date());
         self.log_loaded(entries, Some(before));
-        if before > 0 && entries <= before / 2 {
-            warn!(list = %self.config.name, entries, before, "list lost half of its keys or more");
-        }
         self.log_warnings(now);
         self.check_age(now);
         ValueChange::Replaced
@@ -192,7 +248,7 @@ impl ListSource {
     /// The age of the list in use. `None` if it has no date, or one that lies in the future, which
     /// would hide its age.
     fn age(&self, now: SystemTime) -> Option<Duration> {
-        let (date, now) = (self.date()?, unix_time::seconds(now));
+        let (date, now) = (self.list().date()?, unix_time::seconds(now));
         let age = Duration::from_secs(now.saturating_sub(date));
         (date <= now.saturating_add(MAX_CLOCK_SKEW)).then_some(age)
     }
@@ -201,14 +257,6 @@ impl ListSource {
         match self.config.format {
             ListFormat::Badkeys(settings) => settings.max_age,
             ListFormat::Fingerprints => None,
-        }
-    }
-
-    /// The date of the list in use, in seconds since the Unix epoch, if it has one.
-    fn date(&self) -> Option<u64> {
-        match self.list() {
-            ExactList::Badkeys(list) => list.date,
-            ExactList::Fingerprints(_) => None,
         }
     }
 
@@ -221,15 +269,19 @@ impl ListSource {
 
     fn reject(&mut self, error: &ListFileError, now: SystemTime) -> ValueChange {
         let reason = ListRejectionReason::of(error);
+        self.gate.record_rejection(error.needs_operator());
         if !self.list.record_rejection(Some(reason.as_str()), error, now) {
             return ValueChange::Same;
         }
         self.metrics.record_rejected(reason);
+        let waiting = self.gate.acceptable();
         warn!(
             list = %self.config.name,
             path = %self.config.path.display(),
             reason = reason.as_str(),
             %error,
+            sha256 = waiting.map(|waiting| waiting.sha256.as_str()),
+            clients = waiting.map(WaitingReport::client_list).filter(|list| !list.is_empty()),
             "list update rejected, keeping the one in use"
         );
         ValueChange::Same
@@ -255,12 +307,66 @@ impl ListSource {
         self.list.paths()
     }
 
+    /// The facts that outlive a restart.
+    pub(crate) fn record(&self) -> FileRecord {
+        let (peaks, waiting) = (self.gate.peaks().clone(), self.gate.waiting().cloned());
+        FileRecord::new(&self.config.path, self.list().len() as u64, peaks, waiting)
+    }
+
+    /// The gate before the list.
+    pub(crate) fn gate_mut(&mut self) -> &mut Gate {
+        &mut self.gate
+    }
+
+    /// Why the list with this SHA-256 is not in use; `None` if it is. The text is empty if its file
+    /// is being written.
+    pub(crate) fn problem_of(&self, sha256: &[u8; 32]) -> Option<String> {
+        let problem = || self.list.last_reload().error.unwrap_or_default();
+        (self.list.get().sha256 != *sha256).then(problem)
+    }
+
     /// The list in use and the result of the last attempt to read it.
     pub(crate) fn report(&self) -> ListReport {
         let last_reload = self.list.last_reload();
         ListReport {
+            waiting: self.gate.waiting().cloned(),
+            acceptable: self.gate.acceptable().is_some(),
+            max_new_hits: self.is_untried.then_some(NOT_CHECKED),
             last_good_in_use: self.rejection.is_some(),
             ..ListReport::new(self.list.get(), &self.config.path, self.is_stale, last_reload)
         }
     }
+}
+
+/// Checks that `update` may replace the list `before` without an operator, or was accepted by one.
+fn ensure_may_be_used(
+    config: &ListConfig,
+    gate: &mut Gate,
+    before: Option<ExactList>,
+    update: &LoadedList,
+    dry_run: &DryRun,
+    is_start: bool,
+) -> Result<(), NeedsOperator> {
+    let (lost, entries) = match config.shrink {
+        Shrink::Allow => {
+            gate.allow_shrinking();
+            (None, 0)
+        }
+        Shrink::Refuse => {
+            let entries = before.as_ref().map_or(0, |list| list.len() as u64);
+            (lost(before.as_ref(), &update.list), gate.entries_before(entries, SystemTime::now()))
+        }
+    };
+    let (hits, allowed) = (dry_run.new_hits_of_list(&update.list), config.max_new_hits);
+    gate.check(WaitingReport::of_list(update, entries, hits, allowed), lost, is_start)
+}
+
+/// The records that a blocklist lacks, if they are most of the records in use.
+pub(crate) fn lost(before: Option<&ExactList>, update: &ExactList) -> Option<WaitCause> {
+    let (Some(ExactList::Badkeys(before)), ExactList::Badkeys(update)) = (before, update) else {
+        return None;
+    };
+    let lost = before.blocklist.difference(&update.blocklist).0 as u64;
+    let in_use = before.blocklist.len() as u64;
+    (lost > in_use / 2).then_some(WaitCause::Lost { lost, in_use })
 }

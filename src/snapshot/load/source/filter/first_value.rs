@@ -7,24 +7,23 @@ use std::sync::Arc;
 use data_encoding::HEXLOWER;
 use tracing::error;
 
-use super::held::HeldUpdate;
 use crate::config::FilterConfig;
 use crate::guard::NamedFilter;
 use crate::pkbf::{self, Filter, FilterError, FilterFile, HEADER_SIZE};
 use crate::process::sandbox;
 use crate::signature::{FileSignature, SignatureError};
 use crate::snapshot::filter_rejection::FilterRejection;
-use crate::snapshot::load::check::needs_operator::{
-    ensure_needs_no_operator, ensure_needs_no_operator_at_start,
-};
+use crate::snapshot::load::check::needs_operator::ensure_needs_no_operator;
 use crate::snapshot::load::check::rollback::Watermark;
 use crate::snapshot::load::check::{check_content, check_filter};
 use crate::snapshot::load::context::LoadContext;
 use crate::snapshot::load::failure::{Failure, ReadError};
 use crate::snapshot::load::file::read_with;
+use crate::snapshot::load::file_record::{FileRecord, Peaks};
 use crate::snapshot::load::kept_filters;
-use crate::snapshot::load::rollback_state::FilterRecord;
 use crate::snapshot::load::signed::{LoadedFilter, ReadFilter, verify_beside, verify_kept};
+use crate::snapshot::load::source::gate::Gate;
+use crate::snapshot::operator_decision::{GuardFile, NeedsOperator};
 use crate::snapshot::report::WaitingReport;
 
 /// The first value of a filter source.
@@ -34,33 +33,32 @@ pub(super) struct FirstValue {
     pub(super) is_last_good: bool,
     /// Why the file is not used.
     pub(super) rejection: Option<FilterRejection>,
-    /// The update in the file, if it waits for the operator.
-    pub(super) held: Option<HeldUpdate>,
+    /// The update that waits for the operator.
+    pub(super) waiting: Option<WaitingReport>,
     /// Whether the file has changed since the last run and `max_new_hits` could not be checked.
     pub(super) is_untried: bool,
 }
 
 impl FirstValue {
     fn from_file(filter: LoadedFilter) -> Self {
-        Self { filter, is_last_good: false, rejection: None, held: None, is_untried: false }
+        Self { filter, is_last_good: false, rejection: None, waiting: None, is_untried: false }
     }
 
     /// The filter in use `before`, because the update in the file waits.
     fn waiting(
         filter: LoadedFilter,
         is_last_good: bool,
-        sha256: [u8; 32],
-        (rejection, report): (FilterRejection, WaitingReport),
+        (rejection, report): (NeedsOperator, WaitingReport),
     ) -> Self {
-        let held = Some(HeldUpdate::AwaitsOperator { report, sha256 });
-        Self { filter, is_last_good, rejection: Some(rejection), held, is_untried: false }
+        let (rejection, waiting) = (Some(rejection.into()), Some(report));
+        Self { filter, is_last_good, rejection, waiting, is_untried: false }
     }
 }
 
 /// The filter in use under the previous settings.
 pub(super) struct InUse<'a> {
     pub(super) filter: &'a LoadedFilter,
-    pub(super) held: Option<&'a HeldUpdate>,
+    pub(super) gate: &'a Gate,
     /// Whether `filter` comes from the state directory.
     pub(super) is_last_good: bool,
 }
@@ -80,21 +78,27 @@ pub(super) fn under_new_settings(
     let watermark = Some(Watermark::from_header(in_use.filter.header()));
     let update = check_filter(config, read(config)?, watermark, context.now)?;
     let sha256 = update.named.sha256;
-    let is_accepted = before.held.is_some_and(|held| held.has_accepted(&sha256));
-    if sha256 == in_use.sha256 || is_accepted {
+    let hex = HEXLOWER.encode(&sha256);
+    if sha256 == in_use.sha256 || before.gate.has_accepted(&hex) {
         return Ok(FirstValue::from_file(update));
     }
-    let entries = in_use.filter.header().entry_count;
-    let waiting = before.held.and_then(|held| held.waiting_with(&sha256));
-    match ensure_needs_no_operator(config, &update.named, entries, waiting, context.trial) {
-        Ok(()) => Ok(FirstValue::from_file(update)),
+    let entries = before.gate.entries_before(in_use.filter.explained_entries(), context.now);
+    let report = report_of(config, &update.named, entries, context);
+    let waiting = before.gate.waiting().filter(|waiting| waiting.sha256 == hex);
+    match ensure_needs_no_operator(GuardFile::Filter, report, None, waiting) {
+        Ok(()) => {
+            let is_untried = config.max_new_hits.is_some() && context.dry_run.is_empty();
+            Ok(FirstValue { is_untried, ..FirstValue::from_file(update) })
+        }
+        // The filter in use has another name, which the operator knows.
+        Err(waits) if *in_use.name != *config.name => Err(waits.0.without_file_in_use().into()),
         Err(waits) => {
             ensure_size(config, in_use)?;
             let signature = before.filter.signature.as_deref().map(FileSignature::text);
             let signature = verify_filter(config, &config.path, signature, &in_use.filter)?;
             check_content(config, &in_use.filter, watermark, context.now)?;
             let in_use = LoadedFilter { named: Arc::clone(in_use), signature };
-            Ok(FirstValue::waiting(in_use, before.is_last_good, sha256, *waits))
+            Ok(FirstValue::waiting(in_use, before.is_last_good, *waits))
         }
     }
 }
@@ -108,8 +112,8 @@ pub(super) fn of_new_source(
     config: &FilterConfig,
     context: LoadContext<'_>,
 ) -> Result<FirstValue, FilterRejection> {
-    let record = context.rollback.filter(&config.name);
-    let watermark = record.map(FilterRecord::watermark);
+    let record = record_of(config, context);
+    let watermark = record.map(FileRecord::watermark);
     let file = read(config);
     let file = file.and_then(|file| check_filter(config, file, watermark, context.now));
     let update = match file {
@@ -118,25 +122,23 @@ pub(super) fn of_new_source(
         Err(rejection) if rejection.failure() == Failure::BeingWritten => return Err(rejection),
         Err(rejection) => return in_place_of_file(config, rejection, context),
     };
-    let last_sha256 = record.and_then(FilterRecord::last_good);
-    let sha256 = update.named.sha256;
-    if last_sha256 == Some(HEXLOWER.encode(&sha256).as_str()) {
+    let last_sha256 = record.and_then(|record| record.last_good.as_deref());
+    let sha256 = HEXLOWER.encode(&update.named.sha256);
+    if last_sha256 == Some(&*sha256) {
         return Ok(FirstValue::from_file(update));
     }
-    let entries = record.map_or(0, FilterRecord::entries);
-    let waiting = record.and_then(FilterRecord::waiting);
-    match ensure_needs_no_operator_at_start(config, &update.named, entries, waiting, context.trial)
-    {
+    let entries = record.map_or(0, |it| it.entries.max(it.peaks.largest(context.now)));
+    let waiting = record.and_then(|record| record.waiting.as_ref());
+    let waiting = waiting.or_else(|| context.rollback.waiting(GuardFile::Filter, &sha256));
+    let report = report_of(config, &update.named, entries, context);
+    match ensure_needs_no_operator(GuardFile::Filter, report, None, waiting) {
         Ok(()) => {
             let is_untried = last_sha256.is_some() && config.max_new_hits.is_some();
             Ok(FirstValue { is_untried, ..FirstValue::from_file(update) })
         }
         Err(waits) => match last_good(config, context) {
-            Some(filter) => Ok(FirstValue::waiting(filter, true, sha256, *waits)),
-            None => {
-                let (rejection, _) = *waits;
-                Err(rejection.without_filter_in_use())
-            }
+            Some(filter) => Ok(FirstValue::waiting(filter, true, *waits)),
+            None => Err(waits.0.without_file_in_use().into()),
         },
     }
 }
@@ -152,20 +154,58 @@ pub(super) fn in_place_of_file(
     context: LoadContext<'_>,
 ) -> Result<FirstValue, FilterRejection> {
     let Some(filter) = last_good(config, context) else { return Err(rejection) };
-    let waiting = context.rollback.filter(&config.name).and_then(FilterRecord::waiting);
-    let held = waiting.and_then(HeldUpdate::awaits_operator);
+    let waiting = record_of(config, context).and_then(|it| it.waiting.clone());
     let rejection = Some(rejection);
-    Ok(FirstValue { is_last_good: true, rejection, held, ..FirstValue::from_file(filter) })
+    Ok(FirstValue { is_last_good: true, rejection, waiting, ..FirstValue::from_file(filter) })
+}
+
+/// The gate of a new source: the numbers of entries that were in use, and `waiting`.
+pub(super) fn gate(
+    config: &FilterConfig,
+    before: Option<InUse<'_>>,
+    waiting: Option<WaitingReport>,
+    context: LoadContext<'_>,
+) -> Gate {
+    let (mut peaks, entries) = match (&before, record_of(config, context)) {
+        (Some(it), _) => (it.gate.peaks().clone(), it.filter.named.filter.explained_entries()),
+        (None, Some(record)) => (record.peaks.clone(), record.entries),
+        (None, None) => (Peaks::default(), 0),
+    };
+    peaks.note(entries, context.now);
+    let mut gate = Gate::new(GuardFile::Filter, &config.name, waiting, peaks);
+    if let Some(before) = before
+        && gate.waiting().is_none()
+    {
+        gate.adopt_acceptance(before.gate); // until `show_loaded`
+    }
+    gate
+}
+
+/// The record of the last filter that was in use under this path or name.
+fn record_of<'a>(config: &FilterConfig, context: LoadContext<'a>) -> Option<&'a FileRecord> {
+    let found = context.rollback.find(GuardFile::Filter, &config.name, &config.path);
+    found.map(|(_, record)| record)
+}
+
+/// `update` in place of a filter with this number of entries, tried on the recent clients.
+fn report_of(
+    config: &FilterConfig,
+    update: &Arc<NamedFilter>,
+    entries: u64,
+    context: LoadContext<'_>,
+) -> WaitingReport {
+    let new_hits = context.dry_run.new_hits_of_filter(update);
+    WaitingReport::of_filter(update, entries, new_hits, config.max_new_hits)
 }
 
 /// The copy in the state directory, if there is one that passes every check. Logs why one cannot be
 /// used.
 fn last_good(config: &FilterConfig, context: LoadContext<'_>) -> Option<LoadedFilter> {
-    let record = context.rollback.filter(&config.name)?;
-    let (directory, sha256) = (context.rollback.directory()?, record.last_good()?);
+    let record = record_of(config, context)?;
+    let (directory, sha256) = (context.rollback.directory()?, record.last_good.as_deref()?);
     let path = kept_filters::path_in(directory, sha256);
     let checked = read_copy(&path, sha256, config.max_size).and_then(|file| {
-        let signature = verify_filter(config, &path, record.signature(), &file.filter)?;
+        let signature = verify_filter(config, &path, record.signature.as_deref(), &file.filter)?;
         let read = ReadFilter { file, signature };
         check_filter(config, read, Some(record.watermark()), context.now)
     });

@@ -17,7 +17,7 @@ use crate::snapshot::load::signed::signature_paths;
 
 impl FilterSource {
     /// Reads the filter for the first time, or under other settings than those of `before`, which
-    /// is the source in use with the same name.
+    /// is the source in use with the same name or path.
     ///
     /// # Errors
     /// Returns an error if the filter is rejected, and nothing can be used in its place. The files
@@ -49,12 +49,13 @@ impl FilterSource {
             },
         );
         let filter = filter.map_err(|rejection| errors_of(&config, rejection, context.file))?;
-        let (mut held, mut rejection) = (None, None);
+        let (mut waiting, mut rejection) = (None, None);
         let (mut is_last_good, mut is_untried) = (false, false);
         if let Some(first) = first {
-            (held, rejection) = (first.held, first.rejection.map(Arc::new));
+            (waiting, rejection) = (first.waiting, first.rejection.map(Arc::new));
             (is_last_good, is_untried) = (first.is_last_good, first.is_untried);
         }
+        let gate = first_value::gate(&config, before.map(Self::in_use), waiting, context);
         let metrics = context.metrics.filter(&config.name);
         let mut source = Self {
             config,
@@ -65,11 +66,8 @@ impl FilterSource {
             is_untried,
             rejection,
             last_rejection: None,
-            held,
+            gate,
         };
-        if let Some(before) = before.filter(|before| before.has_accepted(&source.filter().sha256)) {
-            source.held = before.held.clone(); // until `show_loaded`
-        }
         source.check_age(now);
         Ok(source)
     }
@@ -83,7 +81,7 @@ fn errors_of(config: &FilterConfig, rejection: FilterRejection, file: Option<&Pa
     let untried = config.canaries.get(tried.map_or(0, |tried| tried + 1)..).unwrap_or_default();
     let others = untried.iter().filter_map(|path| canary::ensure_usable(path).err());
     let error = |source| LoadError::of_filter(config, source, file);
-    LoadErrors::of(error(rejection), others.map(error))
+    LoadErrors::of(error(rejection), others.map(|other| error(other.into())))
 }
 
 /// The paths of the filter, its checksum file, its signature, the keys and its canaries.

@@ -7,11 +7,12 @@ use std::time::SystemTime;
 use aws_lc_rs::digest::{SHA256, digest};
 
 use crate::badkeys::{self, BlocklistFileError};
-use crate::config::{BlocklistConfig, ListConfig, ListFormat, Rollback, Shrink};
+use crate::config::{BlocklistConfig, ListConfig, ListFormat, Rollback};
 use crate::guard::{ExactList, FingerprintList, NamedBlocklist};
 use crate::pkbf::{check_sidecar, sidecar_of};
 use crate::process::sandbox;
 use crate::regular_file;
+use crate::snapshot::load::check::canary::ensure_canaries_listed;
 use crate::snapshot::load::check::rollback::MAX_CLOCK_SKEW;
 use crate::snapshot::load::error::ListFileError;
 use crate::snapshot::load::file::read_with;
@@ -19,7 +20,7 @@ use crate::snapshot::load::signed::{LoadedList, SignedContent, signature_paths, 
 use crate::unix_time;
 
 /// Paths of the files of a list: its own, its checksum file, the metadata of a blocklist, the
-/// signatures and the keys.
+/// signatures, the keys and the canaries.
 pub(super) fn paths(config: &ListConfig) -> Vec<PathBuf> {
     let keys = config.minisign_key.as_deref();
     let mut paths = vec![config.path.clone(), sidecar_of(&config.path)];
@@ -32,6 +33,7 @@ pub(super) fn paths(config: &ListConfig) -> Vec<PathBuf> {
         }
         ListFormat::Fingerprints => {}
     }
+    paths.extend(config.canaries.iter().cloned());
     paths
 }
 
@@ -40,10 +42,16 @@ pub(crate) fn read(
     config: &ListConfig,
     before: impl FnOnce() -> Option<ExactList>,
 ) -> Result<LoadedList, ListFileError> {
-    match config.format {
+    let loaded = match config.format {
         ListFormat::Badkeys(settings) => read_blocklist(config, settings, before),
         ListFormat::Fingerprints => read_fingerprints(config, before),
+    }?;
+    let (found, min) = (loaded.list.len(), config.min_records);
+    if found < min {
+        return Err(ListFileError::TooFew { found, min });
     }
+    ensure_canaries_listed(&loaded.list, &config.canaries)?;
+    Ok(loaded)
 }
 
 fn read_blocklist(
@@ -64,18 +72,13 @@ fn read_blocklist(
     if metadata.is_some() {
         verify_beside(&badkeys::metadata_path(&config.path), keys, &[&metadata_content])?;
     }
-    let (found, min) = (blocklist.len(), settings.min_records);
-    if found < min {
-        return Err(ListFileError::TooFew { found, min });
-    }
     let metadata = metadata.unwrap_or_default();
     let list = NamedBlocklist::new(&config.name, blocklist, sha256, metadata);
     if let Some(ExactList::Badkeys(in_use)) = before() {
         ensure_not_older(settings.rollback, &in_use, &list, SystemTime::now())?;
-        ensure_most_records_stay(settings.shrink, &in_use, &list)?;
     }
     let signed = signature.map(|signature| SignedContent { signature, text: Vec::new() });
-    Ok(LoadedList { list: Arc::new(list).into(), signed: signed.map(Arc::new) })
+    Ok(LoadedList { list: Arc::new(list).into(), signed: signed.map(Arc::new), sha256 })
 }
 
 /// Checks that `update` is not older than the list `in_use`. A list without a date may be of any
@@ -102,22 +105,6 @@ fn ensure_not_older(
     }
 }
 
-/// Checks that `update` has at least half of the records in use.
-fn ensure_most_records_stay(
-    shrink: Shrink,
-    in_use: &NamedBlocklist,
-    update: &NamedBlocklist,
-) -> Result<(), ListFileError> {
-    match shrink {
-        Shrink::Allow => Ok(()),
-        Shrink::Refuse => {
-            let (lost, before) =
-                (in_use.blocklist.difference(&update.blocklist).0, in_use.blocklist.len());
-            if lost > before / 2 { Err(ListFileError::Shrunk { lost, before }) } else { Ok(()) }
-        }
-    }
-}
-
 fn read_fingerprints(
     config: &ListConfig,
     before: impl FnOnce() -> Option<ExactList>,
@@ -138,10 +125,11 @@ fn read_fingerprints(
             return Err(ListFileError::Emptied { entries });
         }
     }
+    let sha256 = digest(&SHA256, &content).as_ref().try_into().unwrap_or_default();
     let text = String::from_utf8(content).map_err(ListFileError::Text)?;
     let list = Arc::new(FingerprintList::parse(&config.name, &text)?).into();
     let signed = signature.map(|signature| SignedContent { signature, text: text.into_bytes() });
-    Ok(LoadedList { list, signed: signed.map(Arc::new) })
+    Ok(LoadedList { list, signed: signed.map(Arc::new), sha256 })
 }
 
 #[cfg(test)]

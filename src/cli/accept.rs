@@ -1,23 +1,24 @@
-//! `keygate filter accept`: shows a filter update that waits for the operator, and accepts it.
+//! `keygate filter accept` and `keygate list accept`: show an update that waits for the operator, and
+//! accept it.
 
 use std::time::Duration;
 
 use clap::ValueHint;
 use serde::{Deserialize, Serialize};
 
+use super::admin_client::AdminClient;
+use super::counted::counted_entries;
 use super::{CliError, ConfigArgs, Exit, json, print, print_json};
-use crate::cli::admin_client::AdminClient;
-use crate::cli::counted::counted_entries;
 use crate::config::ListenAddress;
 use crate::shell;
-use crate::snapshot::{AffectedClient, WaitingReport};
+use crate::snapshot::{AffectedClient, GuardFile, WaitingReport};
 
 /// Maximum time for the response, because the proxy reads the file first: minutes on a slow disk.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
 #[derive(Debug, clap::Args)]
-pub(in crate::cli) struct Args {
-    /// The name of the filter in the configuration.
+pub(super) struct Args {
+    /// The name in the configuration.
     #[arg(value_hint = ValueHint::Other)]
     name: String,
     /// Accept the update with this SHA-256, and no other.
@@ -34,12 +35,13 @@ pub(in crate::cli) struct Args {
 }
 
 #[derive(Deserialize)]
-struct FilterStates {
-    filters: Vec<FilterState>,
+struct FileStates {
+    filters: Vec<FileState>,
+    lists: Vec<FileState>,
 }
 
 #[derive(Deserialize)]
-struct FilterState {
+struct FileState {
     name: String,
     waiting: Option<WaitingReport>,
     acceptable: bool,
@@ -59,37 +61,44 @@ struct AcceptResponse {
 /// A waiting update, or one that was accepted.
 #[derive(Serialize)]
 struct Update<'a> {
-    filter: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    filter: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    list: Option<&'a str>,
     sha256: &'a str,
-    revision: u32,
-    entries: u32,
+    /// `None` for a list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    revision: Option<u32>,
+    entries: u64,
     new_hits: usize,
     clients: &'a [AffectedClient],
     /// The snapshot with the update; `None` if it still waits.
     generation: Option<u64>,
 }
 
-pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
+pub(super) fn run(file: GuardFile, args: &Args) -> Result<Exit, CliError> {
     let address = ListenAddress::read_admin(&args.config.path())?;
     let admin = AdminClient::new(&address, TIMEOUT)?;
-    let waiting = waiting(&admin, &args.name)?;
+    let waiting = waiting(&admin, file, &args.name)?;
     let accepted = if args.yes { Some(&waiting.sha256) } else { args.sha256.as_ref() };
     if !args.json {
-        preview(&args.name, &waiting)?;
+        preview(file, &args.name, &waiting)?;
     }
     let generation = match accepted {
         Some(sha256) => {
-            let path = format!("/filters/{}/accept", args.name);
+            let path = format!("/{}s/{}/accept", file.as_str(), args.name);
             let response: AcceptResponse =
                 admin.post_json(&path, json(&AcceptRequest { sha256 })?)?;
             Some(response.generation)
         }
         None => None,
     };
-    let (name, revision) = (&args.name, waiting.revision);
+    let name = &args.name;
+    let revision = (file == GuardFile::Filter).then_some(waiting.revision);
     if args.json {
         print_json(&Update {
-            filter: name,
+            filter: revision.is_some().then_some(name),
+            list: revision.is_none().then_some(name),
             sha256: &waiting.sha256,
             revision,
             entries: waiting.entries,
@@ -98,9 +107,10 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
             generation,
         })?;
     } else if let Some(generation) = generation {
-        print(format_args!("{name}: revision {revision} is in use (snapshot {generation})"))?;
+        let update = described(file, &waiting);
+        print(format_args!("{name}: {update} is in use (snapshot {generation})"))?;
     } else {
-        let arguments = ["filter", "accept", name, "--sha256", &waiting.sha256];
+        let arguments = [file.as_str(), "accept", name, "--sha256", &waiting.sha256];
         let command = shell::keygate(&arguments, Some(&args.config.path().to_string_lossy()));
         print(format_args!("accept it with: {command}"))?;
     }
@@ -108,10 +118,10 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
 }
 
 /// Prints the update and the recent clients that it would reject.
-fn preview(name: &str, waiting: &WaitingReport) -> Result<(), CliError> {
-    let WaitingReport { sha256, revision, entries, new_hits, clients, .. } = waiting;
-    let entries = counted_entries((*entries).into());
-    print(format_args!("{name}: revision {revision} with {entries} waits"))?;
+fn preview(file: GuardFile, name: &str, waiting: &WaitingReport) -> Result<(), CliError> {
+    let WaitingReport { sha256, entries, new_hits, clients, .. } = waiting;
+    let (update, entries) = (described(file, waiting), counted_entries(*entries));
+    print(format_args!("{name}: {update} with {entries} waits"))?;
     print(format_args!("SHA-256: {sha256}"))?;
     print(format_args!("recent clients that it would reject: {new_hits}"))?;
     for client in clients {
@@ -123,28 +133,39 @@ fn preview(name: &str, waiting: &WaitingReport) -> Result<(), CliError> {
     Ok(())
 }
 
+fn described(file: GuardFile, waiting: &WaitingReport) -> String {
+    match file {
+        GuardFile::Filter => format!("revision {}", waiting.revision),
+        GuardFile::List => "an update".to_owned(),
+    }
+}
+
 fn parse_sha256(text: &str) -> Result<String, String> {
     let is_sha256 = text.len() == 64 && text.bytes().all(|it| it.is_ascii_hexdigit());
     if is_sha256 {
         Ok(text.to_ascii_lowercase())
     } else {
-        Err("a SHA-256 has 64 hex digits; `keygate filter accept NAME` prints it".to_owned())
+        Err("a SHA-256 has 64 hex digits; the command prints it without --sha256".to_owned())
     }
 }
 
-fn waiting(admin: &AdminClient, name: &str) -> Result<WaitingReport, CliError> {
-    let status: FilterStates = admin.get_json("/status")?;
-    match status.filters.into_iter().find(|filter| filter.name == name) {
-        Some(FilterState { waiting: Some(waiting), acceptable: true, .. }) => Ok(waiting),
-        Some(FilterState { waiting: Some(_), path, .. }) => Err(CliError::Operation(format!(
+fn waiting(admin: &AdminClient, file: GuardFile, name: &str) -> Result<WaitingReport, CliError> {
+    let status: FileStates = admin.get_json("/status")?;
+    let (kind, files) = match file {
+        GuardFile::Filter => ("filter", status.filters),
+        GuardFile::List => ("list", status.lists),
+    };
+    match files.into_iter().find(|file| file.name == name) {
+        Some(FileState { waiting: Some(waiting), acceptable: true, .. }) => Ok(waiting),
+        Some(FileState { waiting: Some(_), path, .. }) => Err(CliError::Operation(format!(
             "{name}: the update that waited is no longer in {path}; `keygate status` has the reason \
              why the file is rejected"
         ))),
         Some(_) => Err(CliError::Operation(format!(
-            "{name}: no update waits to be accepted; `keygate status` has the state of each filter"
+            "{name}: no update waits to be accepted; `keygate status` has the state of each file"
         ))),
         None => Err(CliError::Operation(format!(
-            "the running proxy has no filter {name:?}; `keygate status` has the names"
+            "the running proxy has no {kind} {name:?}; `keygate status` has the names"
         ))),
     }
 }

@@ -1,0 +1,121 @@
+//! The dry run of a change: the recent clients that it would reject.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use crate::guard::{
+    CurrentAnswers, ExactList, Exception, Guard, NamedFilter, Policy, RecentKeys, WeakChecks,
+};
+use crate::snapshot::report::AffectedClient;
+use crate::spki::RsaExponents;
+
+/// Maximum number of clients that a dry run names.
+pub(crate) const MAX_NAMED: usize = 20;
+/// Why `max_new_hits` did not count for an update, in logs and reports.
+pub(crate) const NOT_CHECKED: &str = "not checked: no recent client";
+
+/// The guard that judges the clients now, and the recent clients on which changes are tried.
+#[derive(Debug)]
+pub(crate) struct DryRun {
+    recent: RecentKeys,
+    judges: Judges,
+    now: SystemTime,
+    /// By service id.
+    policies: HashMap<usize, Policy>,
+    /// The names of all services by id, removed ones included.
+    names: Vec<String>,
+}
+
+/// The filters and lists in use, the exceptions and the answers.
+#[derive(Debug, Default)]
+pub(crate) struct Judges {
+    pub(crate) filters: Vec<Arc<NamedFilter>>,
+    pub(crate) lists: Vec<ExactList>,
+    /// The related exponents of each filter, by name.
+    pub(crate) exponents: Vec<(String, RsaExponents)>,
+    pub(crate) weak_checks: WeakChecks,
+    pub(crate) exceptions: Vec<Exception>,
+    pub(crate) answers: CurrentAnswers,
+}
+
+/// The recent clients that an update would newly reject.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct NewHits {
+    /// Number of distinct client keys.
+    pub(crate) count: usize,
+    /// At most [`MAX_NAMED`] of the clients.
+    pub(crate) clients: Vec<AffectedClient>,
+}
+
+impl DryRun {
+    /// A dry run at `now` on the clients in `recent`. `policies` has the policy of each service
+    /// by its id, `names` the names of all ids.
+    pub(crate) fn new(
+        recent: RecentKeys,
+        judges: Judges,
+        now: SystemTime,
+        policies: HashMap<usize, Policy>,
+        names: Vec<String>,
+    ) -> Self {
+        Self { recent, judges, now, policies, names }
+    }
+
+    /// Whether there is no client to try a change on.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.recent.is_empty()
+    }
+
+    /// The recent clients that are admitted now, and would be rejected with `update` in place of
+    /// the filter of the same name, or in addition to the filters if there is none.
+    pub(crate) fn new_hits_of_filter(&self, update: &Arc<NamedFilter>) -> NewHits {
+        let others = self.judges.filters.iter().filter(|filter| filter.name != update.name);
+        let after = others.chain([update]).cloned().collect();
+        self.new_hits(&self.guard(after, self.judges.lists.clone()))
+    }
+
+    /// [`Self::new_hits_of_filter`] for a list.
+    pub(crate) fn new_hits_of_list(&self, update: &ExactList) -> NewHits {
+        let others = self.judges.lists.iter().filter(|list| list.name() != update.name());
+        let after = others.chain([update]).cloned().collect();
+        self.new_hits(&self.guard(self.judges.filters.clone(), after))
+    }
+
+    /// The recent clients that the guard in use admits and `after` would reject, by the policy of
+    /// their service. The clients of a removed service may use any other one, so that each policy
+    /// counts for them.
+    fn new_hits(&self, after: &Guard) -> NewHits {
+        let before = self.guard(self.judges.filters.clone(), self.judges.lists.clone());
+        // Without filters and lists every key is unchecked, which says nothing about an update.
+        let can_find = !self.judges.filters.is_empty() || !self.judges.lists.is_empty();
+        let found = self.recent.matching(MAX_NAMED, |service, client| {
+            let is_new_hit = |policy: &Policy| {
+                client.is_rejected(after, policy, self.now)
+                    && !(can_find && client.is_rejected(&before, policy, self.now))
+            };
+            match self.policies.get(&service) {
+                Some(policy) => is_new_hit(policy),
+                None => self.policies.values().any(is_new_hit),
+            }
+        });
+        let clients = found.clients.into_iter().map(|(service, client)| AffectedClient {
+            service: self.names.get(service).cloned().unwrap_or_default(),
+            fingerprint: client.fingerprint.to_string(),
+            subject: client.subject.into(),
+        });
+        NewHits { count: found.count, clients: clients.collect() }
+    }
+
+    fn guard(&self, filters: Vec<Arc<NamedFilter>>, lists: Vec<ExactList>) -> Guard {
+        let Judges { exponents, weak_checks, exceptions, answers, filters: _, lists: _ } =
+            &self.judges;
+        let guard = Guard::new(filters)
+            .with_lists(lists)
+            .with_weak_checks(*weak_checks)
+            .with_exceptions(exceptions.iter().cloned())
+            .with_answers(answers.clone());
+        exponents.iter().fold(guard, |guard, (filter, exponents)| {
+            guard.with_related_exponents(filter, *exponents)
+        })
+    }
+}

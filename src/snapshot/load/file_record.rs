@@ -1,0 +1,169 @@
+//! The record of a filter or list that outlives a restart.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::time::SystemTime;
+
+use data_encoding::HEXLOWER;
+use serde::{Deserialize, Serialize};
+
+use super::check::dry_run::MAX_NAMED;
+use super::check::rollback::Watermark;
+use super::signed::LoadedFilter;
+use crate::snapshot::report::WaitingReport;
+use crate::unix_time;
+
+/// Maximum length of a value in an error, in characters; the rest is cut.
+const MAX_SHOWN: usize = 80;
+/// Length of a day, in seconds.
+const DAY: u64 = 86_400;
+/// Number of days for which numbers of entries are remembered.
+const REMEMBERED_DAYS: u64 = 7;
+
+/// The record of a filter or list.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FileRecord {
+    /// Last change of the filter in use, in seconds since the Unix epoch; 0 of a list.
+    updated: u64,
+    /// Revision of the filter in use; 0 of a list.
+    revision: u32,
+    /// Number of entries in use; 0 if the file is no longer configured.
+    #[serde(default)]
+    pub(crate) entries: u64,
+    /// Path of the file, under which another name finds the record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    path: Option<String>,
+    /// The numbers of entries that were in use before.
+    #[serde(default, skip_serializing_if = "Peaks::is_empty")]
+    pub(crate) peaks: Peaks,
+    /// SHA-256 of the copy of the filter in use, in hex; `None` without a copy, and for a list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) last_good: Option<String>,
+    /// The signature of the filter in use; `None` if none was needed, and for a list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) signature: Option<String>,
+    /// The update that waits for the operator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) waiting: Option<WaitingReport>,
+}
+
+/// The largest number of entries of each of the last days, by day since the Unix epoch.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Peaks(BTreeMap<u64, u64>);
+
+impl FileRecord {
+    /// The record of a list with this number of entries.
+    pub(crate) fn new(
+        path: &Path,
+        entries: u64,
+        peaks: Peaks,
+        waiting: Option<WaitingReport>,
+    ) -> Self {
+        let path = Some(path.display().to_string());
+        Self { entries, path, peaks, waiting, ..Self::default() }
+    }
+
+    /// The record of the filter `in_use`.
+    pub(crate) fn of_filter(self, in_use: &LoadedFilter) -> Self {
+        let LoadedFilter { named: in_use, signature } = in_use;
+        let header = in_use.filter.header();
+        Self {
+            updated: header.updated_at,
+            revision: header.revision,
+            last_good: Some(HEXLOWER.encode(&in_use.sha256)),
+            signature: signature.as_ref().map(|signature| signature.text().to_owned()),
+            ..self
+        }
+    }
+
+    /// The watermark of the filter that was in use.
+    pub(crate) fn watermark(&self) -> Watermark {
+        Watermark { updated: self.updated, revision: self.revision }
+    }
+
+    /// Whether this is the record of a file with this path, as [`Path::display`] shows it.
+    pub(super) fn is_of(&self, path: &str) -> bool {
+        self.path.as_deref() == Some(path)
+    }
+
+    /// Whether the file was in use when the record was saved.
+    pub(super) fn was_in_use(&self) -> bool {
+        self.last_good.is_some() || self.entries > 0
+    }
+
+    /// Keeps the watermark alone, because the filter is no longer configured.
+    pub(super) fn retire(&mut self) {
+        let Self { updated, revision, .. } = *self;
+        *self = Self { updated, revision, path: self.path.take(), ..Self::default() };
+    }
+
+    /// Records that there is no copy.
+    pub(super) fn forget_copy(&mut self) {
+        (self.last_good, self.signature) = (None, None);
+    }
+
+    /// Bounds what the file holds under `name`, and checks the digest that becomes part of a path.
+    pub(super) fn checked(mut self, name: &str) -> io::Result<Self> {
+        let is_digest = |text: &String| {
+            text.len() == 64 && text.bytes().all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f'))
+        };
+        if let Some(found) = self.last_good.as_ref().filter(|text| !is_digest(text)) {
+            let found: String = found.chars().take(MAX_SHOWN).collect();
+            let problem =
+                format!("filters.{name:?}.last_good: {found:?} is not a SHA-256 in lower-case hex");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+        }
+        if let Some(waiting) = &mut self.waiting {
+            waiting.clients.truncate(MAX_NAMED);
+        }
+        Ok(self)
+    }
+}
+
+impl Peaks {
+    /// Remembers that a file with this number of entries was in use until `now`.
+    pub(crate) fn note(&mut self, entries: u64, now: SystemTime) {
+        let today = unix_time::seconds(now) / DAY;
+        let peak = self.0.entry(today).or_default();
+        *peak = entries.max(*peak);
+        self.0.retain(|day, _| day.abs_diff(today) < REMEMBERED_DAYS);
+    }
+
+    /// The largest number of entries of the last seven days.
+    pub(crate) fn largest(&self, now: SystemTime) -> u64 {
+        let today = unix_time::seconds(now) / DAY;
+        let days = self.0.iter().filter(|(day, _)| day.abs_diff(today) < REMEMBERED_DAYS);
+        days.map(|(_, entries)| *entries).max().unwrap_or(0)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::*;
+
+    #[test]
+    fn the_largest_number_of_entries_counts_for_seven_days() {
+        let day = |day: u64| UNIX_EPOCH + Duration::from_secs(day * DAY + 5);
+        let mut peaks = Peaks::default();
+        peaks.note(120, day(100));
+        peaks.note(66, day(101));
+        peaks.note(90, day(101));
+        assert_eq!(peaks.largest(day(106)), 120);
+        assert_eq!(peaks.largest(day(107)), 90);
+        for now in 102..200 {
+            peaks.note(1, day(now));
+        }
+        assert_eq!((peaks.largest(day(199)), peaks.0.len()), (1, 7));
+        let text = serde_json::to_string(&peaks).unwrap();
+        assert_eq!(serde_json::from_str::<Peaks>(&text).unwrap(), peaks);
+    }
+}

@@ -1,0 +1,77 @@
+//! Changes that are tried on recent clients before they are used.
+//!
+//! Guards: `DryRun` in `src/snapshot/load/check/dry_run.rs`, `record_admitted` in
+//! `src/proxy/worker.rs` and `src/ask/connection.rs` (the whole path of each client).
+
+use std::fs::write;
+
+use crate::support::keygate::Keygate;
+use crate::support::origin::Origin;
+use crate::support::pki::{Kind, Pki};
+use crate::support::proxy::{Configuration, Configure};
+use crate::support::scene::contains;
+use crate::support::{write_filter, write_revision};
+
+const NOT_CHECKED: &str = "not checked: no recent client";
+
+fn reconfigure(keygate: &Keygate, pki: &Pki, configuration: &Configuration) {
+    write(pki.path("keygate.toml"), configuration.text()).unwrap();
+    keygate.wait_for("the configuration", |line| line["message"] == "configuration loaded");
+}
+
+#[test]
+fn an_update_is_tried_on_the_clients_of_a_service_that_was_renamed() {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let client = pki.client("client", Kind::P256);
+    write_filter(&pki.path("lost.pkbf"), &[b"another"]);
+    let configuration = Configuration::new(origin.address()).filter("max_new_hits = 0");
+    let keygate = configuration.start(&pki);
+    assert_eq!(keygate.curl(&client, &[]).stdout, b"hello\n");
+    let renamed = configuration.set("services.name", "renamed");
+    reconfigure(&keygate, &pki, &renamed);
+    write_revision(&pki.path("lost.pkbf"), &[b"another", &client.spki], 2);
+    let line = keygate.wait_for("the rejection", |line| {
+        line["message"] == "filter update rejected, keeping the one in use"
+            && line["reason"] == "new_hits"
+    });
+    assert!(contains(&line["clients"], "CN=client (test)"), "{line}");
+    assert_eq!(keygate.curl(&client, &[]).stdout, b"hello\n");
+}
+
+#[test]
+fn an_update_is_tried_on_whole_paths_after_the_depth_of_the_policy_changed() {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let (client, intermediate) = pki.client_of_intermediate("client");
+    write_filter(&pki.path("lost.pkbf"), &[b"another"]);
+    let configuration = Configuration::new(origin.address()).filter("max_new_hits = 0");
+    let keygate = configuration.start(&pki);
+    assert_eq!(keygate.curl(&client, &[]).stdout, b"hello\n");
+    reconfigure(&keygate, &pki, &configuration.policy("judge = \"chain\""));
+    write_revision(&pki.path("lost.pkbf"), &[b"another", &intermediate], 2);
+    keygate.wait_for_status("the update to wait", |status| {
+        status["filters"][0]["waiting"]["new_hits"] == 1
+    });
+    assert_eq!(keygate.curl(&client, &[]).stdout, b"hello\n");
+}
+
+#[test]
+fn an_update_that_was_tried_on_nobody_says_so() {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let client = pki.client("client", Kind::P256);
+    write_filter(&pki.path("lost.pkbf"), &[b"another"]);
+    let configuration = Configuration::new(origin.address()).filter("max_new_hits = 0");
+    let keygate = configuration.start(&pki);
+    write_revision(&pki.path("lost.pkbf"), &[b"another", b"one more"], 2);
+    keygate.wait_for("the update", |line| {
+        line["message"] == "filter loaded" && line["max_new_hits"] == NOT_CHECKED
+    });
+    keygate.wait_for_status("the update", |status| {
+        status["filters"][0]["max_new_hits"] == NOT_CHECKED
+    });
+    assert_eq!(keygate.curl(&client, &[]).stdout, b"hello\n");
+    write_revision(&pki.path("lost.pkbf"), &[b"another", b"one more", b"two more"], 3);
+    keygate.wait_for_status("an update that was tried", |status| {
+        let filter = &status["filters"][0];
+        filter["revision"] == 3 && filter["max_new_hits"].is_null()
+    });
+}
