@@ -216,10 +216,12 @@ impl LoadError {
                 ("filters", name.as_str(), key)
             }
             Self::List { name, source, .. } => {
-                let key = match source {
-                    ListFileError::Canary(_) => "canaries",
-                    ListFileError::Signature(SignatureError::Keys { .. }) => "minisign_key",
-                    _ => "path",
+                let key = if let ListFileError::Canary(_) = source {
+                    "canaries"
+                } else if let ListFileError::Signature(SignatureError::Keys { .. }) = source {
+                    "minisign_key"
+                } else {
+                    "path"
                 };
                 ("lists", name.as_str(), key)
             }
