@@ -54,6 +54,10 @@ shell-check:
 dependencies:
     {{ tools }}/cargo-deny --locked check bans licenses sources
 
+# Known vulnerabilities of the crates; fetches the RustSec database from GitHub. For a scheduler.
+advisories:
+    {{ tools }}/cargo-deny --locked check advisories
+
 # The documentation of the library
 doc *arguments:
     RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps {{ arguments }}
