@@ -263,3 +263,45 @@ fn the_version_has_the_commit_of_a_package_without_git() {
     assert_eq!(commit(&given), given, "the packager decides");
     assert_eq!(commit("v1.0; rm"), packaged);
 }
+
+/// The package has the files at these places below its documents.
+#[test]
+fn every_relative_link_of_the_packaged_documents_leads_to_a_file_of_the_package() {
+    if skip::without("perl") {
+        return;
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let directory = TempDir::new().unwrap();
+    let documents = directory.path().to_str().unwrap();
+    printed(system(root.join("deploy/debian/documents").to_str().unwrap(), &[documents]));
+    let manifest = include_str!("../../../Cargo.toml");
+    let is_packaged = |file: &str| {
+        let (place, _) = file.rsplit_once('/').unwrap_or(("", file));
+        let has_directory = |it: &str| manifest.contains(&format!("keygate/{it}/\""));
+        directory.path().join(file).exists()
+            || file == "README.Debian"
+            || file.starts_with("examples/")
+                && root.join(file.replace("examples", "config")).exists()
+            || file == "deploy/authorizer"
+            || root.join(file).exists() && (has_directory(place) || has_directory(file))
+    };
+    let mut count = 0;
+    for page in walkdir::WalkDir::new(directory.path()) {
+        let page = page.unwrap();
+        if page.path().extension().is_none_or(|it| it != "md") {
+            continue;
+        }
+        let text = read_to_string(page.path()).unwrap();
+        let links = text.split("](").skip(1).map(|rest| rest.split([')', '#']).next().unwrap());
+        for link in links.filter(|link| !link.is_empty() && !link.starts_with("http")) {
+            let place = if page.depth() == 1 { "" } else { "docs/" };
+            let file = match link.strip_prefix("../") {
+                Some(file) => file.to_owned(),
+                None => format!("{place}{link}"),
+            };
+            assert!(is_packaged(&file), "{}: {link}", page.path().display());
+            count += 1;
+        }
+    }
+    assert!(count > 200, "{count}");
+}
