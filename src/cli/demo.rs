@@ -173,7 +173,9 @@ fn show_commands(directory: &Path, filter: &Path, address: SocketAddr) -> Result
     )?;
     let good = file("good.pem".to_owned());
     print(format_args!("  {} filter add {} {good}", program(), word_of(filter)))?;
-    print("\nCreate a proof. A second later, good is rejected, without a restart:\n")?;
+    print(
+        "\nCreate a proof. Good is rejected without a restart: its next request may be served, and causes\nthe question that confirms the key.\n",
+    )?;
     let (key, proofs) = (file("good.key".to_owned()), file(PROOFS.to_owned()));
     print(format_args!("  {} proof create --yes --dir {proofs} {key}", program()))
 }

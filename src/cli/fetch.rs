@@ -1,20 +1,23 @@
 //! `keygate fetch`: downloads filters and lists, once or again and again.
 
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::time::Duration;
 
 use clap::ValueHint;
 use serde::Serialize;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::sleep;
+use tokio::time::{interval as interval_of_ticks, sleep};
 
 use super::counted::{counted, counted_entries};
+use super::progress::Spinner;
 use super::{CliError, CliOutput, ConfigArgs, Exit, print_error};
 use crate::config::{Config, SourceUrl};
 use crate::fetch::{
     BADKEYS_URL, FetchCounts, FetchJob, FetchOutcome, FetchedFile, FileKind, write_textfile,
 };
+use crate::regular_file::FileSize;
 use crate::resolver::Resolver;
 use crate::snapshot::ShrunkFile;
 
@@ -199,7 +202,7 @@ fn with_jitter(pause: Duration, random: f64) -> Duration {
 async fn run_all(args: &Args, jobs: &[FetchJob], resolver: &Resolver) -> Result<bool, CliError> {
     let mut is_complete = true;
     for job in jobs {
-        let outcome = job.run(resolver).await;
+        let outcome = run_with_progress(job, resolver).await;
         is_complete &= show(args, job, &outcome)?;
     }
     if let Some(path) = &args.textfile {
@@ -216,10 +219,40 @@ async fn run_all(args: &Args, jobs: &[FetchJob], resolver: &Resolver) -> Result<
     Ok(is_complete)
 }
 
+/// Runs a job, and shows the size of its download on a terminal.
+async fn run_with_progress(job: &FetchJob, resolver: &Resolver) -> FetchOutcome {
+    let spinner = Spinner::new();
+    let mut run = pin!(job.run(resolver));
+    let mut ticks = interval_of_ticks(Duration::from_millis(250));
+    loop {
+        tokio::select! {
+            outcome = &mut run => break outcome,
+            _ = ticks.tick(), if spinner.is_visible() => {
+                spinner.show(format!("{}: {}", job.name(), FileSize(job.part_size())));
+            }
+        }
+    }
+}
+
+/// The text of an error with the options of `--badkeys` in place of settings.
+fn with_options(error: String) -> String {
+    const OPTIONS: [(&str, &str); 5] = [
+        ("followed to redirect_hosts over https:// only; set url", "not followed; set --url"),
+        (", or name the host there", ""),
+        ("trust_anchors", "--trust-anchors"),
+        ("correct url", "correct --url"),
+        (" raise ", " use a configuration with a higher "),
+    ];
+    OPTIONS.iter().fold(error, |text, (setting, option)| text.replace(setting, option))
+}
+
 /// Prints an outcome. Returns whether there is nothing for the operator to do.
 fn show(args: &Args, job: &FetchJob, outcome: &FetchOutcome) -> Result<bool, CliError> {
     let (kind, name) = (job.kind().as_str(), job.name());
     let (result, file, error) = match outcome {
+        FetchOutcome::Failed(error) if args.badkeys.is_some() => {
+            ("failed", None, Some(with_options(error.to_string())))
+        }
         FetchOutcome::Failed(error) => ("failed", None, Some(error.to_string())),
         FetchOutcome::Installed(file) => ("installed", Some(file), None),
         FetchOutcome::Unchanged(file) => ("unchanged", Some(file), None),

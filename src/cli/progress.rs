@@ -61,6 +61,32 @@ impl InputProgress {
     }
 }
 
+/// A line that is replaced while a command waits, and cleared on drop.
+pub(super) struct Spinner(ProgressBar);
+
+impl Spinner {
+    /// Hidden if standard error is not a terminal.
+    pub(super) fn new() -> Self {
+        let target = target(io::stderr().is_terminal());
+        Self(ProgressBar::with_draw_target(None, target).with_style(style("{spinner} {msg}")))
+    }
+
+    pub(super) fn is_visible(&self) -> bool {
+        !self.0.is_hidden()
+    }
+
+    pub(super) fn show(&self, message: String) {
+        self.0.set_message(message);
+        self.0.tick();
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
 fn target(is_visible: bool) -> ProgressDrawTarget {
     if is_visible { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() }
 }

@@ -1,5 +1,6 @@
 //! `keygate run`: loads the configuration and serves until SIGTERM or SIGINT.
 
+use std::io::IsTerminal;
 use std::path::Path;
 use std::pin::pin;
 
@@ -7,7 +8,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info, warn};
 
-use super::{CliError, Exit, log};
+use super::{CliError, Exit, log, print_error};
 use crate::config::{Config, ListenAddress};
 use crate::confirm;
 use crate::metrics::LogMetrics;
@@ -127,6 +128,9 @@ impl SignalHandler {
                 }
             };
             service_manager::stopping();
+            if std::io::stderr().is_terminal() {
+                print_error(&"stopping; press Ctrl-C again to stop at once");
+            }
             tokio::select! {
                 () = server.shut_down() => {}
                 () = signals.wait_for_stop() => info!("second stop signal, exiting at once"),

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::record::SourceId;
+use super::work_directory::part_of;
 use crate::config::{
     BlocklistConfig, Config, FetchConfig, FilterConfig, ListConfig, ListFormat, Shrink, SourceUrl,
 };
@@ -118,6 +119,12 @@ impl FetchJob {
             JobFile::Filter { config, .. } => &config.path,
             JobFile::List { config, .. } => &config.path,
         }
+    }
+
+    /// Size of the part of a download, in bytes; 0 without one.
+    #[must_use]
+    pub fn part_size(&self) -> u64 {
+        part_of(self.path()).path.metadata().map_or(0, |part| part.len())
     }
 
     /// The URL of the source.

@@ -119,6 +119,11 @@ fn path_of(target: &Path) -> PathBuf {
     target.with_file_name(name)
 }
 
+/// The part of a download of the file at `target`, without the lock.
+pub(super) fn part_of(target: &Path) -> PartialFile {
+    PartialFile::in_directory(&path_of(target))
+}
+
 /// The record of earlier runs for the file at `target`, without the lock.
 pub(super) fn state_of(target: &Path) -> FetchState {
     read_json(&path_of(target).join(STATE)).unwrap_or_default()
