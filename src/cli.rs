@@ -35,7 +35,7 @@ mod status;
 mod validate;
 mod verdict_rows;
 
-use std::io;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
@@ -48,8 +48,16 @@ use self::output::{CliOutput, json, print, print_error, print_json};
 /// Runs the command given by the process arguments.
 #[must_use]
 pub fn main() -> ExitCode {
-    let matches = man::with_pages(Cli::command()).get_matches();
-    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let matches = man::with_pages(Cli::command()).try_get_matches();
+    let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
+        Ok(cli) => cli,
+        // Help, or wrong usage.
+        Err(error) => {
+            let code = u8::try_from(error.exit_code()).unwrap_or(2);
+            let is_printed = error.print().and_then(|()| io::stdout().flush()).is_ok();
+            return ExitCode::from(if is_printed { code } else { 4 });
+        }
+    };
     let outcome = match cli.command {
         CliCommand::Run(args) => run::run(&args.path()),
         CliCommand::Validate(args) => validate::run(&args),

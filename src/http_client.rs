@@ -215,6 +215,11 @@ fn http_error(error: hyper::Error) -> ExchangeError {
     if error.is_parse_too_large() {
         return ExchangeError::HeadTooLarge;
     }
+    if error.is_incomplete_message() {
+        return ExchangeError::Unreachable(
+            "the server closed the connection without a response".into(),
+        );
+    }
     ExchangeError::Unreachable(with_causes(&error))
 }
 

@@ -41,8 +41,8 @@ pub struct Blocklist {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BlocklistError {
     /// The file is not unpacked.
-    #[error("it is compressed with xz: unpack it with `xz -d`")]
-    Compressed,
+    #[error("it is compressed with {0}: unpack it with `{0} -d`")]
+    Compressed(&'static str),
     /// Two records have the same hash.
     #[error(
         "record {record} (offset {offset}) has the hash of the record before it: the file is damaged; fetch it again"
@@ -108,8 +108,10 @@ impl Blocklist {
     /// Returns an error if the size is not a multiple of 16 or 0, or if the records are not
     /// strictly ascending by hash.
     pub fn parse(content: Vec<u8>) -> Result<Self, BlocklistError> {
-        if content.starts_with(XZ_MAGIC) {
-            return Err(BlocklistError::Compressed);
+        for (magic, program) in [(XZ_MAGIC, "xz"), (&b"\x1f\x8b\x08"[..], "gzip")] {
+            if content.starts_with(magic) {
+                return Err(BlocklistError::Compressed(program));
+            }
         }
         let (records, rest) = content.as_chunks::<RECORD_SIZE>();
         if !rest.is_empty() {
@@ -327,6 +329,7 @@ mod tests {
             );
         }
         assert!(problem(b"\xfd7zXZ\0\0\x04").contains("unpack it with `xz -d`"));
+        assert!(problem(b"\x1f\x8b\x08\0\0\0").contains("unpack it with `gzip -d`"));
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub(super) struct AdminClient {
 /// Error of a request to the admin address.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AdminError {
-    #[error("the admin address {address}: {source}")]
+    #[error("the admin address {address}: {source}; start keygate, or correct admin.listen")]
     Exchange { address: ListenAddress, source: BoxedError },
     #[error(
         "the admin address {address}: unexpected response: {source}; is another program or version of keygate there?"

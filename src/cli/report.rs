@@ -25,13 +25,18 @@ pub(super) struct Args {
         long,
         value_name = "DURATION",
         default_value = "7d",
-        value_parser = humantime::parse_duration,
+        value_parser = since,
         value_hint = ValueHint::Other
     )]
     since: Duration,
     /// Print a JSON object for each client, service, verdict and action.
     #[arg(long)]
     json: bool,
+}
+
+fn since(text: &str) -> Result<Duration, &'static str> {
+    humantime::parse_duration(text)
+        .map_err(|_| "write a number and a unit, such as \"12h\" or \"7d\"")
 }
 
 /// Maximum time for the response, which the proxy sends from memory.

@@ -11,7 +11,7 @@ pub(in crate::cli) struct Args {
     /// The filter file.
     file: PathBuf,
     /// Number of entries that the filter is sized for. An elliptic-curve key takes two entries.
-    #[arg(long, value_name = "N", requires = "fp_rate", required_unless_present = "hash_count")]
+    #[arg(long, value_name = "N", requires = "fp_rate", required_unless_present = "hash_count", value_parser = count)]
     entries: Option<u64>,
     /// False-positive rate per lookup when the filter holds N entries: 0.001 is one in a thousand.
     /// A key takes up to four lookups.
@@ -29,6 +29,10 @@ pub(in crate::cli) struct Args {
     /// Print a JSON object with the fields of `filter info`.
     #[arg(long)]
     json: bool,
+}
+
+fn count(text: &str) -> Result<u64, &'static str> {
+    text.parse().map_err(|_| "write a whole number, such as 1000000")
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {

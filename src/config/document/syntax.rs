@@ -134,9 +134,24 @@ fn as_toml(key: &str, value: &str) -> Option<String> {
     if is_nested || is_number {
         return None;
     }
-    let value = quoted(text);
+    let value = date(text).or_else(|| size(key, text)).unwrap_or_else(|| quoted(text));
     let form = format!("{key} = {value}");
     DeTable::parse(&form).is_ok().then_some(form)
+}
+
+/// A date of the form 31.12.2026 as TOML has it.
+fn date(text: &str) -> Option<String> {
+    let parts: Vec<u16> = text.split('.').map(|part| part.parse().ok()).collect::<Option<_>>()?;
+    let [day, month, year] = *parts else { return None };
+    (year >= 1000).then(|| format!("{year}-{month:02}-{day:02}"))
+}
+
+/// A size of the form 10m, with its unit.
+fn size(key: &str, text: &str) -> Option<String> {
+    let number = text.strip_suffix(['k', 'm', 'g', 'K', 'M', 'G'])?;
+    let unit = text.get(number.len()..)?.to_ascii_uppercase();
+    let is_size = key.ends_with("_size") && number.bytes().all(|it| it.is_ascii_digit());
+    is_size.then(|| format!("\"{number}{unit}iB\""))
 }
 
 /// `text` as a value of TOML, true and false without quotes.

@@ -340,7 +340,8 @@ fn a_stale_admin_socket_is_replaced_and_one_in_use_is_not() {
 
     drop(child);
     let accept = ends_with(&["filter", "accept", "lost", "--config", config.to_str().unwrap()]);
-    let problem = format!("the admin address unix:{}: Connection refused", socket.display());
+    let problem =
+        format!("the admin address unix:{}: Connection refused; start keygate", socket.display());
     complains(&accept, 3, &[&problem]);
     complains(&ends_with(&health), 1, &[&problem]);
 }

@@ -133,7 +133,7 @@ fn rejections() -> Vec<FilterRejection> {
 
 fn blocklist_errors() -> Vec<BlocklistFileError> {
     let content = [
-        BlocklistError::Compressed,
+        BlocklistError::Compressed("xz"),
         BlocklistError::Duplicate { record: 1, offset: 16 },
         BlocklistError::Empty,
         BlocklistError::Length { found: 1 },
