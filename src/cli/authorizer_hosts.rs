@@ -39,11 +39,19 @@ macro_rules! host_file {
 const NGINX: HostFile = host_file!(
     "nginx",
     "nginx/nginx.conf",
-    ["upstream keygate {", "map $http_upgrade ", "location = /keygate {", "location / {"]
+    [
+        "upstream keygate {",
+        "auth_request ",
+        "auth_request_set ",
+        "proxy_set_header Client-Key-Status ",
+        "location = /keygate {"
+    ]
 );
 const CADDY: HostFile = host_file!("Caddy", "caddy/Caddyfile", ["forward_auth "]);
 const TRAEFIK: HostFile =
     host_file!("Traefik", "traefik/dynamic.yaml", ["client-certificate:", "keygate:"]);
+const TRAEFIK_ENTRY_POINT: HostFile =
+    host_file!("Traefik (entry point)", "traefik/traefik.yaml", ["http:"]);
 const ENVOY: HostFile = host_file!(
     "Envoy",
     "envoy/envoy.yaml",
@@ -67,7 +75,7 @@ const ENVOY_XFCC: HostFile = host_file!(
 const ENVOY_HTTP: HostFile = host_file!(
     "Envoy (HTTP)",
     "envoy-http/envoy.yaml",
-    ["- name: envoy.filters.http.ext_authz", "- name: keygate"]
+    ["- name: envoy.filters.http.ext_authz", "request_headers_to_remove:", "- name: keygate"]
 );
 
 const INGRESS_NGINX: HostFile = host_file!(
@@ -82,13 +90,22 @@ const HAPROXY_ENGINE: HostFile = host_file!(
     "haproxy/keygate.spoe",
     ["[keygate]", "spoe-agent keygate", "spoe-message keygate-request", "spoe-group request"]
 );
+const HAPROXY_TCP: HostFile =
+    host_file!("HAProxy (connections)", "haproxy-tcp/haproxy.cfg", ["frontend edge"]);
+const HAPROXY_TCP_ENGINE: HostFile = host_file!(
+    "HAProxy (engine for connections)",
+    "haproxy-tcp/keygate.spoe",
+    ["[keygate]", "spoe-agent keygate", "spoe-message keygate-connection", "spoe-group connection"]
+);
 
 /// The lines for the host of an authorizer, each part with the name of the host and its file.
 pub(super) fn snippets(config: &AuthorizerConfig) -> Vec<(String, String)> {
     let files: &[HostFile] = match (config.protocol, &config.certificate_from) {
         (AuthorizerProtocol::ExtAuthz, CertificateSource::Xfcc) => &[ENVOY_XFCC],
         (AuthorizerProtocol::ExtAuthz, _) => &[ENVOY, ENVOY_NETWORK],
-        (AuthorizerProtocol::Spop, _) => &[HAPROXY, HAPROXY_ENGINE],
+        (AuthorizerProtocol::Spop, _) => {
+            &[HAPROXY, HAPROXY_ENGINE, HAPROXY_TCP, HAPROXY_TCP_ENGINE]
+        }
         (AuthorizerProtocol::Http, source) => match source {
             CertificateSource::ClientCert => &[CADDY],
             // Only nginx has a value for `verify`.
@@ -101,12 +118,12 @@ pub(super) fn snippets(config: &AuthorizerConfig) -> Vec<(String, String)> {
                 encoding: HeaderEncoding::EscapedPem,
                 verify: None,
                 ..
-            } => &[NGINX, ENVOY_HTTP],
+            } => &[ENVOY_HTTP, NGINX],
             CertificateSource::Header {
                 encoding: HeaderEncoding::Rfc9440, verify: None, ..
             } => &[CADDY],
             CertificateSource::IngressNginx => &[INGRESS_NGINX],
-            CertificateSource::Traefik => &[TRAEFIK],
+            CertificateSource::Traefik => &[TRAEFIK_ENTRY_POINT, TRAEFIK],
             CertificateSource::Argument
             | CertificateSource::Attributes
             | CertificateSource::Header { .. }
@@ -212,25 +229,31 @@ fn without_lines(text: &str, name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
     use std::path::Path;
 
     use super::*;
     use crate::config::Config;
 
+    const FILES: [HostFile; 13] = [
+        NGINX,
+        CADDY,
+        TRAEFIK,
+        TRAEFIK_ENTRY_POINT,
+        ENVOY,
+        ENVOY_NETWORK,
+        ENVOY_XFCC,
+        ENVOY_HTTP,
+        HAPROXY,
+        HAPROXY_ENGINE,
+        HAPROXY_TCP,
+        HAPROXY_TCP_ENGINE,
+        INGRESS_NGINX,
+    ];
+
     #[test]
     fn every_part_is_found_and_whole() {
-        for file in [
-            NGINX,
-            CADDY,
-            TRAEFIK,
-            ENVOY,
-            ENVOY_NETWORK,
-            ENVOY_XFCC,
-            ENVOY_HTTP,
-            HAPROXY,
-            HAPROXY_ENGINE,
-            INGRESS_NGINX,
-        ] {
+        for file in FILES {
             for start in file.parts {
                 let part = part(file.text, start).unwrap_or_else(|| panic!("{start}"));
                 let count = |bracket: char| part.matches(bracket).count();
@@ -239,6 +262,30 @@ mod tests {
         }
         let nginx = part(NGINX.text, "location = /keygate {").unwrap();
         assert!(nginx.ends_with("}\n") && nginx.contains("proxy_pass_request_headers off;"));
+    }
+
+    /// The cluster, the server or the backend of keygate is printed once for two hooks.
+    #[test]
+    fn every_line_about_keygate_is_in_a_part() {
+        let parts = FILES
+            .iter()
+            .flat_map(|file| file.parts.iter().filter_map(|start| part(file.text, start)));
+        let printed: Vec<String> = parts.collect();
+        let lines: HashSet<_> =
+            printed.iter().flat_map(|part| part.lines().map(str::trim)).collect();
+        for file in FILES {
+            for line in file.text.lines().map(str::trim) {
+                let lower = line.to_ascii_lowercase().replace(['_', '.'], "-");
+                let is_about_keygate =
+                    ["keygate", "key-status", "alias"].iter().any(|word| lower.contains(word));
+                let is_comment = line.starts_with('#');
+                assert!(
+                    is_comment || !is_about_keygate || lines.contains(line),
+                    "{}: {line}",
+                    file.path
+                );
+            }
+        }
     }
 
     #[test]
@@ -276,7 +323,7 @@ mod tests {
             assert!(nginx.contains(line), "{line}: {nginx}");
         }
         let two = snippets_of(&http("{ header = \"X-A\", encoding = \"escaped-pem\" }"));
-        for (text, line) in two.iter().zip(["X-SSL-Verify", "x-real-ip"]) {
+        for (text, line) in two.iter().zip(["x-real-ip", "X-SSL-Verify"]) {
             assert!(!text.contains(line) && text.contains("x-a"), "{text}");
         }
         assert_eq!(two.len(), 2);
