@@ -1,5 +1,6 @@
 //! One connection of an asker: the path from a question to its answer.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use super::question::{Answer, ClientQuestion, Presented, Unusable};
 use super::worker::AskWorker;
 use crate::client_log::AskedClient;
 use crate::config::{AuthorizerConfig, ClientAuthMode};
-use crate::guard::{Decision, Depth, Judgement, NameCheck, Verdict, VerdictKind};
+use crate::guard::{Decision, Depth, Judgement, NameCheck, Policy, Verdict, VerdictKind};
 use crate::metrics::{AuthorizerMetrics, QuestionResult};
 use crate::process::lifecycle::Lifecycle;
 use crate::snapshot::{Authorizer, Snapshot};
@@ -184,11 +185,11 @@ impl AskConnection {
         authorizer: &Authorizer,
         question: &ClientQuestion<'_>,
     ) -> Result<Answer, Unusable> {
-        let (policy, now) = (&authorizer.config.policy, SystemTime::now());
+        let (mode, now) = (authorizer.config.client_auth.mode, SystemTime::now());
         let presented: &[CertificateDer<'_>] = match &question.presented {
             Presented::Chain(chain) if chain.is_empty() => return Err(NO_CERTIFICATE),
             Presented::Chain(chain) => chain,
-            Presented::None => match authorizer.config.client_auth.mode {
+            Presented::None => match mode {
                 ClientAuthMode::Optional => &[],
                 ClientAuthMode::Required => return Err(NO_CERTIFICATE),
             },
@@ -198,6 +199,14 @@ impl AskConnection {
         if presented.iter().any(|certificate| spki::of_certificate(certificate).is_err()) {
             return Err(UNREADABLE);
         }
+        let policy = Cow::Borrowed(&authorizer.config.policy);
+        // Optional certificates demand an `on_unchecked` that admits clients without one.
+        let policy = match mode {
+            ClientAuthMode::Optional if !presented.is_empty() => {
+                Cow::Owned(Policy { on_unchecked: Decision::Reject, ..policy.into_owned() })
+            }
+            ClientAuthMode::Optional | ClientAuthMode::Required => policy,
+        };
         let verified = match &authorizer.client_verifier {
             Some(verifier) if !presented.is_empty() => {
                 let since_epoch = now.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -212,14 +221,14 @@ impl AskConnection {
             Some(verified) => verified.certificates().for_each(|it| chain.push(it)),
             None => presented.iter().for_each(|it| chain.push(it)),
         }
-        let judgement = Judgement::new(&snapshot.guard, policy, chain.iter().copied(), now);
+        let judgement = Judgement::new(&snapshot.guard, &policy, chain.iter().copied(), now);
         self.metrics.count_judgement(&judgement);
         if judgement.decision != Decision::Admit {
             let asked = self.asked_client(&authorizer.config.name, question);
             self.worker.log.asked_hit(&asked, &chain, &judgement);
         }
         if self.worker.inquiry.is_enabled() && judgement.leaves_questions(policy.judge) {
-            let open = snapshot.guard.open_questions(policy, &chain, now);
+            let open = snapshot.guard.open_questions(&policy, &chain, now);
             let _ = self.worker.inquiry.ask(open); // later questions get the answer
         }
         let is_rejected = judgement.decision == Decision::Reject;

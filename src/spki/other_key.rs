@@ -6,6 +6,7 @@
 use x509_cert::der::asn1::{BitStringRef, ObjectIdentifier, UintRef};
 use x509_cert::der::{Decode, Reader};
 
+use super::related::of_hybrid_point;
 use super::{Encoding, KeyDigest, RsaNumbers, sequence};
 
 const EC: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");
@@ -45,6 +46,13 @@ pub(super) fn rsa_numbers(spki: &[u8]) -> Option<RsaNumbers<'_>> {
         .contains(&algorithm)
         .then(|| RsaNumbers::from_public_key(key))
         .flatten()
+}
+
+/// The usual encoding of a key in another spelling that OpenSSL or Go accept in certificates: the
+/// hybrid form of a point; an RSA key with other parameters, another identifier, or leading zeros.
+/// Nothing but the two numbers decides which key it is.
+pub(super) fn canonical(spki: &[u8]) -> Option<Vec<u8>> {
+    of_hybrid_point(spki).or_else(|| rsa_numbers(spki)?.to_spki())
 }
 
 /// The digest of the number of the key with this SubjectPublicKeyInfo (DER); `None` if it has none.

@@ -13,7 +13,7 @@ mod rsa;
 use smallvec::SmallVec;
 
 use self::ec::Point;
-pub(super) use self::ec::ec_spki;
+pub(super) use self::ec::{ec_spki, of_hybrid_point};
 use self::ed25519::EdwardsKey;
 use self::rsa::RsaKey;
 pub use self::rsa::{RsaExponents, RsaNumbers};
@@ -23,6 +23,8 @@ use super::{Algorithm, KeyDigest, other_key};
 /// The relation of an encoding to the presented one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
+    /// The usual encoding of a key that is presented in another spelling.
+    Canonical,
     /// The same point, compressed.
     Compressed,
     /// Every form of the point and of its negative, by the x coordinate.
@@ -62,6 +64,7 @@ impl Encoding {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Canonical => "canonical",
             Self::Compressed => "compressed",
             Self::EcX => "ec-x",
             Self::Ed25519Negated => "ed25519-negated",
@@ -109,8 +112,10 @@ pub struct PublicKey<'a> {
 enum ParsedKey<'a> {
     Ec(Point<'a>),
     Ed25519(EdwardsKey),
-    /// Another algorithm, or no canonical encoding.
+    /// Another algorithm, or bytes that cannot be read.
     Other,
+    /// Another spelling of the key with this SubjectPublicKeyInfo.
+    OtherSpelling(Vec<u8>),
     Rsa(RsaKey<'a>),
 }
 
@@ -121,7 +126,8 @@ impl<'a> PublicKey<'a> {
         let ec = || Point::parse(spki).map(ParsedKey::Ec);
         let ed25519 = || EdwardsKey::parse(spki).map(ParsedKey::Ed25519);
         let rsa = || RsaKey::parse(spki).map(ParsedKey::Rsa);
-        let parsed = ec().or_else(ed25519).or_else(rsa).unwrap_or(ParsedKey::Other);
+        let other = || other_key::canonical(spki).map(ParsedKey::OtherSpelling);
+        let parsed = ec().or_else(ed25519).or_else(rsa).or_else(other).unwrap_or(ParsedKey::Other);
         Self { spki, parsed }
     }
 
@@ -132,6 +138,7 @@ impl<'a> PublicKey<'a> {
             ParsedKey::Ec(point) => Algorithm::Ec(point.curve.name),
             ParsedKey::Ed25519(_) => Algorithm::Ed25519,
             ParsedKey::Other => Algorithm::Other,
+            ParsedKey::OtherSpelling(spki) => Algorithm::of(spki),
             ParsedKey::Rsa(key) => Algorithm::Rsa(key.modulus_bits()),
         }
     }
@@ -142,7 +149,7 @@ impl<'a> PublicKey<'a> {
     pub fn rsa_numbers(&self) -> Option<RsaNumbers<'a>> {
         match &self.parsed {
             ParsedKey::Ec(_) | ParsedKey::Ed25519(_) => None,
-            ParsedKey::Other => other_key::rsa_numbers(self.spki),
+            ParsedKey::Other | ParsedKey::OtherSpelling(_) => other_key::rsa_numbers(self.spki),
             ParsedKey::Rsa(key) => key.numbers(),
         }
     }
@@ -152,7 +159,8 @@ impl<'a> PublicKey<'a> {
     ///
     /// Does not allocate for RSA up to 8192 bits, for Ed25519, nor for an uncompressed point. A
     /// compressed point is decompressed. If the point is not on its curve, only the compressed
-    /// encodings are visited. No verifier accepts such a key.
+    /// encodings are visited. No verifier accepts such a key. A key in another spelling than the
+    /// usual one, which OpenSSL accepts, is also visited with all encodings of the usual one.
     pub fn for_each_related(
         &self,
         exponents: RsaExponents,
@@ -163,6 +171,14 @@ impl<'a> PublicKey<'a> {
             ParsedKey::Ec(point) => point.for_each_related(visit),
             ParsedKey::Ed25519(key) => key.for_each_related(visit),
             ParsedKey::Other => {}
+            ParsedKey::OtherSpelling(spki) => {
+                // One type of visitor, because this function calls itself.
+                let visit: &mut dyn FnMut(Encoding, &[u8]) = &mut |encoding, spki| match encoding {
+                    Encoding::Presented => visit(Encoding::Canonical, spki),
+                    related => visit(related, spki),
+                };
+                PublicKey::parse(spki).for_each_related(exponents, visit);
+            }
             ParsedKey::Rsa(key) => key.for_each_related(exponents, visit),
         }
     }
@@ -173,13 +189,20 @@ impl<'a> PublicKey<'a> {
     pub fn for_each_small_order_sum(&self, visit: impl FnMut(Encoding, &[u8])) {
         match &self.parsed {
             ParsedKey::Ed25519(key) => key.for_each_sum(visit),
-            ParsedKey::Ec(_) | ParsedKey::Other | ParsedKey::Rsa(_) => {}
+            ParsedKey::Ec(_)
+            | ParsedKey::Other
+            | ParsedKey::OtherSpelling(_)
+            | ParsedKey::Rsa(_) => {}
         }
     }
 
     /// Whether the key is a point of an elliptic curve.
     pub(crate) fn has_point(&self) -> bool {
-        matches!(self.parsed, ParsedKey::Ec(_) | ParsedKey::Ed25519(_))
+        match &self.parsed {
+            ParsedKey::Ec(_) | ParsedKey::Ed25519(_) => true,
+            ParsedKey::Other | ParsedKey::Rsa(_) => false,
+            ParsedKey::OtherSpelling(spki) => PublicKey::parse(spki).has_point(),
+        }
     }
 
     /// Whether the key is a point that is not on its curve, or an Ed25519 point of small order.
@@ -190,6 +213,7 @@ impl<'a> PublicKey<'a> {
             ParsedKey::Ec(point) => !point.is_on_curve(),
             ParsedKey::Ed25519(key) => key.has_small_order(),
             ParsedKey::Other | ParsedKey::Rsa(_) => false,
+            ParsedKey::OtherSpelling(spki) => PublicKey::parse(spki).is_invalid_point(),
         }
     }
 
@@ -204,6 +228,10 @@ impl<'a> PublicKey<'a> {
                 if let Some((encoding, digest)) = other_key::number(self.spki) {
                     visit(encoding, digest);
                 }
+            }
+            ParsedKey::OtherSpelling(spki) => {
+                let visit: &mut dyn FnMut(Encoding, KeyDigest) = &mut visit;
+                PublicKey::parse(spki).for_each_number(visit);
             }
             ParsedKey::Rsa(key) => {
                 visit(Encoding::RsaModulus, KeyDigest::of_rsa_modulus(key.modulus_value));
@@ -229,7 +257,8 @@ pub fn for_each_point_form(spki: &[u8], mut visit: impl FnMut(&[u8])) {
     let Some(point) = Point::parse(spki) else { return };
     point.for_each_related(|encoding, spki| match encoding {
         Encoding::Compressed | Encoding::Presented | Encoding::Uncompressed => visit(spki),
-        Encoding::EcX
+        Encoding::Canonical
+        | Encoding::EcX
         | Encoding::Ed25519Negated
         | Encoding::Ed25519Torsion
         | Encoding::NegatedCompressed

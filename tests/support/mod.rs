@@ -44,6 +44,7 @@ pub mod proxy;
 pub mod scene;
 pub mod server;
 pub mod skip;
+pub mod spellings;
 pub mod spop;
 pub mod strace;
 pub mod threads;

@@ -136,10 +136,10 @@ fn a_list_in_trial_admits_no_key_in_an_unknown_encoding() {
     let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_RSA_SHA256).unwrap();
     let certificate = rcgen::CertificateParams::default().self_signed(&key).unwrap();
     let mut der = certificate.der().to_vec();
-    // RSASSA-PSS in place of rsaEncryption.
+    // RSAES-OAEP in place of rsaEncryption.
     let rsa = b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01";
     let position = der.windows(rsa.len()).position(|it| it == rsa).unwrap();
-    der[position + 8] = 10;
+    der[position + 8] = 7;
     let leaf = CertificateDer::from(der);
     let judge = |guard: &Guard| guard.judge(std::slice::from_ref(&leaf), Depth::Leaf, now());
     assert_eq!(judge(&guard(&[])), Verdict::Unchecked);

@@ -80,6 +80,17 @@ pub(in crate::spki) fn ec_spki(curve: &str, point: &[u8]) -> Option<Vec<u8>> {
     is_whole.then(|| [curve.uncompressed_prefix, point].concat())
 }
 
+/// The SubjectPublicKeyInfo (DER) of an uncompressed point whose hybrid form (X9.62, section 4.3.6)
+/// `spki` has. `None` if `spki` has no such point.
+pub(in crate::spki) fn of_hybrid_point(spki: &[u8]) -> Option<Vec<u8>> {
+    CURVES.iter().find_map(|curve| {
+        let (form, coordinates) = spki.strip_prefix(curve.uncompressed_prefix)?.split_first()?;
+        let parity = coordinates.last()? & 1;
+        let point = [&[UNCOMPRESSED], coordinates].concat();
+        (*form == HYBRID | parity).then(|| ec_spki(curve.name, &point)).flatten()
+    })
+}
+
 /// A point in a SubjectPublicKeyInfo (SEC 1, section 2.3.3).
 pub(super) struct Point<'a> {
     pub(super) curve: &'static Curve,
@@ -95,6 +106,8 @@ enum Ordinate<'a> {
 
 const EVEN: u8 = 0x02;
 const UNCOMPRESSED: u8 = 0x04;
+/// The hybrid form of a point with an even y. That of an odd one is 0x07.
+const HYBRID: u8 = 0x06;
 
 impl<'a> Point<'a> {
     pub(super) fn parse(spki: &'a [u8]) -> Option<Self> {

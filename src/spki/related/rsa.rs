@@ -66,7 +66,8 @@ impl RsaExponents {
             Encoding::RsaExponent35 => 1 << 4,
             Encoding::RsaExponent37 => 1 << 5,
             Encoding::RsaExponent257 => 1 << 6,
-            Encoding::Compressed
+            Encoding::Canonical
+            | Encoding::Compressed
             | Encoding::EcX
             | Encoding::Ed25519Negated
             | Encoding::Ed25519Torsion
@@ -177,11 +178,21 @@ pub struct RsaNumbers<'a> {
 }
 
 impl<'a> RsaNumbers<'a> {
-    /// The numbers in an RSAPublicKey (DER; RFC 8017, A.1.1); `None` if one of them is negative.
+    /// The numbers in an RSAPublicKey (DER; RFC 8017, A.1.1). They may have leading zeros, and none
+    /// where a sign is due: OpenSSL reads both as positive. Further elements are ignored, as by Go.
     pub(in crate::spki) fn from_public_key(key: &'a [u8]) -> Option<Self> {
         let mut integers = Element::only(key).filter(|it| it.tag == SEQUENCE)?.content;
-        let [modulus, exponent] = [(); 2].map(|()| Element::next(&mut integers, INTEGER));
-        Some(Self { modulus: unsigned(modulus?.content)?, exponent: unsigned(exponent?.content)? })
+        let mut number = || {
+            let content = Element::next(&mut integers, INTEGER)?.content;
+            let zeros = content.iter().take_while(|byte| **byte == 0).count();
+            content.get(zeros..)
+        };
+        Some(Self { modulus: number()?, exponent: number()? })
+    }
+
+    /// The SubjectPublicKeyInfo (DER) of the key in its usual encoding; `None` if a number is 0.
+    pub(in crate::spki) fn to_spki(self) -> Option<Vec<u8>> {
+        rsa_spki(&der_integer(self.modulus), &der_integer(self.exponent))
     }
 }
 

@@ -182,7 +182,8 @@ fn certificates_of(pki: &Pki, client: &Party, kind: Kind) -> Vec<(Party, Encodin
     let made = forms.map(|(encoding, spki)| {
         let key = match encoding {
             Encoding::Presented | Encoding::Compressed => client.key.clone(),
-            Encoding::EcX
+            Encoding::Canonical
+            | Encoding::EcX
             | Encoding::Ed25519Negated
             | Encoding::Ed25519Torsion
             | Encoding::NegatedCompressed

@@ -2,7 +2,7 @@
 
 use super::http_hosts::{self, checks_of_http_hosts};
 use crate::support::http_host::HttpHost;
-use crate::support::system;
+use crate::support::{spellings, system};
 
 const HOST: HttpHost = HttpHost::Caddy;
 
@@ -54,4 +54,9 @@ fn clients_over_http_2_are_judged_as_well() {
         );
         assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
     }
+}
+
+#[test]
+fn every_spelling_of_a_listed_key_is_rejected() {
+    http_hosts::judges_every_spelling(HOST, &spellings::OF_GO);
 }

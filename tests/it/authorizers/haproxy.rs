@@ -23,7 +23,7 @@ use crate::support::proxy::Configure;
 use crate::support::spop::{
     AGENT_HELLO, FINAL, FRAME_SIZE, HAPROXY_HELLO, NOTIFY, SpopPeer, Value, frame, items,
 };
-use crate::support::{TIMEOUT, wait_for, write_filter, write_revision};
+use crate::support::{TIMEOUT, spellings, wait_for, write_filter, write_revision};
 
 const VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
 
@@ -656,4 +656,15 @@ fn the_answer_about_a_connection_holds_for_its_requests() {
     edge.keygate
         .wait_for_metric(r#"keygate_questions_total{result="allowed",service="edge"}"#, 1.0);
     assert_eq!(edge.code(&client(&edge, &TLS13, &edge.keygate.lost)), 403);
+}
+
+/// A policy that admits clients without a certificate admits no key that cannot be checked.
+#[test]
+fn every_spelling_of_a_listed_key_is_rejected() {
+    let optional = Authorizer::of("haproxy").asked_policy("on_unchecked = \"flag\"");
+    let optional = optional.add("authorizers.client_auth", "mode = \"optional\"");
+    let keys = spellings::keys(&optional.pki);
+    let files = |files: HaproxyFiles| files.replace("verify required", "verify optional");
+    let Some(edge) = Edge::start("haproxy", optional, files) else { return };
+    spellings::check(&edge.keygate.pki, edge.haproxy.address, &keys, &spellings::OF_OPENSSL);
 }

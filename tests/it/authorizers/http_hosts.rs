@@ -7,13 +7,14 @@ use rustls::ClientConfig;
 use rustls::client::Resumption;
 use rustls::version::{TLS12, TLS13};
 
-use crate::support::client::{Client, config_of};
+use crate::support::client::{Client, config, config_of};
 use crate::support::http_host::{
     GET, HostResponse, HostScene, HttpHost, foreign_client, forged_certificates,
 };
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, RevocationList};
 use crate::support::proxy::Configure;
+use crate::support::spellings;
 use crate::support::{wait_for, write_revision};
 
 /// The fields by which a client names its own status, in four spellings.
@@ -298,6 +299,37 @@ pub(super) fn judges_every_path_and_method(host: HttpHost) {
         let response = client.send(&scene, &upgrade).head();
         assert!(response.starts_with("HTTP/1.1 101"), "{host:?}: upgrade: {response}");
         assert_eq!(status_at_origin(&scene), clean, "{host:?}: upgrade");
+    }
+}
+
+/// A second route of the host, for paths below `/api`, is judged like the first.
+pub(super) fn judges_every_route(host: HttpHost, with_second_route: impl Fn(String) -> String) {
+    let Some(scene) = host.start_with(host.authorizer(), with_second_route) else { return };
+    let [good, lost] = [&scene.good, &scene.lost].map(|client| config(&scene.pki, client));
+    for path in ["/", "/api", "/api/orders?a=1"] {
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{FORGED_STATUS}\r\n"
+        );
+        let response = scene.exchange(&lost, &request);
+        assert_eq!(response.status(), "403", "{host:?}: {path}: {}", response.text);
+        assert_eq!(scene.origin.untaken(), 0, "{host:?}: {path}");
+        let response = scene.exchange(&good, &request);
+        assert_eq!(response.status(), "200", "{host:?}: {path}: {}", response.text);
+        let clean = [("client-key-status".to_owned(), "clean".to_owned())];
+        assert_eq!(status_at_origin(&scene), clean, "{host:?}: {path}");
+    }
+}
+
+/// [`spellings::check`] with a policy that admits clients without a certificate.
+pub(super) fn judges_every_spelling(host: HttpHost, accepted: &[&str]) {
+    let optional = host.authorizer().asked_policy("on_unchecked = \"flag\"");
+    let optional = optional.add("authorizers.client_auth", "mode = \"optional\"");
+    let keys = spellings::keys(&optional.pki);
+    let change = |text: String| optional_certificates(host, &text);
+    let Some(scene) = host.start_with(optional, change) else { return };
+    spellings::check(&scene.pki, scene.address, &keys, accepted);
+    for anonymous in TlsClient::all(host, &scene, None) {
+        assert_eq!(anonymous.get(&scene), "200", "{host:?}: without a certificate");
     }
 }
 

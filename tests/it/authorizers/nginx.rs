@@ -1,11 +1,13 @@
 //! nginx with `auth_request` (`deploy/authorizer/nginx`).
 
-use super::http_hosts::{checks_of_http_hosts, rejects_an_expired_client};
+use super::http_hosts::{self, checks_of_http_hosts, rejects_an_expired_client};
 use crate::support::asker::Asker;
 use crate::support::client::{config, config_of};
-use crate::support::http_host::{HostScene, HttpHost, foreign_client, with_second_instance};
+use crate::support::http_host::{
+    HostScene, HttpHost, foreign_client, replaced, with_second_instance,
+};
 use crate::support::proxy::Configure;
-use crate::support::{wait_for, write_revision};
+use crate::support::{spellings, wait_for, write_revision};
 
 const HOST: HttpHost = HttpHost::Nginx;
 
@@ -131,4 +133,16 @@ fn a_cached_answer_is_of_one_certificate_and_expires() {
         status if status == "403" => Ok(()),
         status => Err(status),
     });
+}
+
+/// Guard: `auth_request` in the `server`, not in a `location`.
+#[test]
+fn a_second_location_is_judged_as_well() {
+    let second = "location /api { proxy_pass http://app; }\n        location / {";
+    http_hosts::judges_every_route(HOST, |text| replaced(&text, "location / {", second));
+}
+
+#[test]
+fn every_spelling_of_a_listed_key_is_rejected() {
+    http_hosts::judges_every_spelling(HOST, &spellings::OF_OPENSSL);
 }

@@ -4,7 +4,7 @@ use super::http_hosts::{self, checks_of_http_hosts};
 use crate::support::client::{Client, config, config_of};
 use crate::support::http_host::{GET, HttpHost};
 use crate::support::proxy::Configure;
-use crate::support::write_revision;
+use crate::support::{spellings, write_revision};
 
 const HOST: HttpHost = HttpHost::Traefik;
 
@@ -94,4 +94,18 @@ fn the_key_of_an_intermediate_is_judged() {
         client.send(GET);
         assert!(client.head().starts_with(expected));
     }
+}
+
+/// Guard: the middlewares of the entry point, not of a router.
+#[test]
+fn a_second_router_is_judged_as_well() {
+    let second = "    api:\n      entryPoints: [edge]\n      rule: \"PathPrefix(`/api`)\"\n      service: app\n      tls: {}\n";
+    http_hosts::judges_every_route(HOST, |text| {
+        text.replace("  routers:\n", &format!("  routers:\n{second}"))
+    });
+}
+
+#[test]
+fn every_spelling_of_a_listed_key_is_rejected() {
+    http_hosts::judges_every_spelling(HOST, &spellings::OF_GO);
 }
