@@ -21,6 +21,7 @@ pub mod grpc;
 mod http;
 mod http2;
 mod question;
+mod shares;
 #[doc(hidden)]
 pub mod spop;
 mod stream;
@@ -35,9 +36,9 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tracing::debug;
 
-pub(crate) use self::asker::AskerShares;
 use self::asker::{AskerRejection, AskingPeer};
 use self::connection::AskConnection;
+pub(crate) use self::shares::AskerShares;
 use self::stream::AskStream;
 pub(crate) use self::worker::{AskLinks, AskWorker};
 use crate::config::AuthorizerProtocol;
@@ -47,7 +48,7 @@ use crate::metrics::QuestionResult;
 use crate::snapshot::{AskerTls, Authorizer};
 use crate::tls::{self, ClientIdentity, ClientVerifier, Handshake};
 
-/// The response to an asker that has its share of the connections.
+/// The response to an asker that has all of its connections open.
 const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n\
     Connection: close\r\n\r\n";
 /// Maximum number of connections of a worker that linger after [`BUSY`]. Others are closed at once,
@@ -66,9 +67,8 @@ pub(crate) fn serve_tcp(worker: &Rc<AskWorker>, authorizer: &Arc<Authorizer>, ac
             return;
         }
         // Taken before the handshake, so that silent connections count as well.
-        let Some(share) = worker.shares.take(&authorizer, asker.key()) else {
-            drop(permit);
-            reject_busy(&worker, &authorizer, AskStream::Tcp(tcp)).await;
+        let Some(share) = worker.shares.take(&authorizer, asker.key(), permit).await else {
+            reject_busy(&worker, &authorizer, AskStream::Tcp(tcp), &asker).await;
             return;
         };
         let (stream, asker) = match &authorizer.tls {
@@ -90,7 +90,7 @@ pub(crate) fn serve_tcp(worker: &Rc<AskWorker>, authorizer: &Arc<Authorizer>, ac
             },
         };
         serve(&worker, &authorizer, stream, asker).await;
-        drop((share, permit, open));
+        drop((share, open));
     });
 }
 
@@ -120,13 +120,12 @@ pub(crate) fn serve_unix(
     tokio::task::spawn_local(async move {
         let asker = AskingPeer::of_unix(&stream);
         let stream = AskStream::Unix(stream);
-        let Some(share) = worker.shares.take(&authorizer, asker.key()) else {
-            drop(permit);
-            reject_busy(&worker, &authorizer, stream).await;
+        let Some(share) = worker.shares.take(&authorizer, asker.key(), permit).await else {
+            reject_busy(&worker, &authorizer, stream, &asker).await;
             return;
         };
         serve(&worker, &authorizer, stream, asker).await;
-        drop((share, permit, open));
+        drop((share, open));
     });
 }
 
@@ -149,10 +148,16 @@ async fn serve(
     }
 }
 
-/// Closes a connection whose asker has its share of the connections; with 503 over plain HTTP. The
+/// Closes a connection for which none of its asker's connections became free; with 503 over plain HTTP. The
 /// connection must hold no permit, because other askers need the rest of them.
-async fn reject_busy(worker: &AskWorker, authorizer: &Authorizer, mut stream: AskStream) {
-    worker.metrics_of(authorizer).questions.of(QuestionResult::Draining).inc();
+async fn reject_busy(
+    worker: &AskWorker,
+    authorizer: &Authorizer,
+    mut stream: AskStream,
+    asker: &AskingPeer,
+) {
+    worker.metrics_of(authorizer).questions.of(QuestionResult::Busy).inc();
+    worker.log.busy(&authorizer.config.name, asker, asker.key());
     if authorizer.config.protocol != AuthorizerProtocol::Http || authorizer.tls.is_some() {
         return;
     }

@@ -169,6 +169,17 @@ impl RefusalLog {
         }
     }
 
+    /// Logs a connection of an asker that has all of its connections open.
+    pub(crate) fn busy(&self, authorizer: &str, asker: &dyn Display, key: AskerKey) {
+        let now = Instant::now();
+        let key = LoggedUnauthorized { service: authorizer.to_owned(), asker: key, reason: "busy" };
+        let permitted = self.unauthorized.permit(key, now);
+        log_dropped(self.unauthorized.take_dropped(now));
+        if let Some(left_out) = permitted {
+            warn!(service = authorizer, %asker, left_out, "no free connection for an asker");
+        }
+    }
+
     /// Logs a client whose HTTP/2 connection is ended because of too many resets or errors.
     pub(crate) fn misuse(&self, peer: SocketAddr, service: &Service, fingerprint: Option<&str>) {
         let now = Instant::now();

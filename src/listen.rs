@@ -115,8 +115,10 @@ impl AddressLimits {
     /// The limits of an authorizer, which has its address for itself.
     fn of_authorizer(limits: &AuthorizerLimits) -> Self {
         let unacknowledged = limits.idle_timeout.max(MIN_UNACKNOWLEDGED);
+        // One asker may have `max_connections`, and must leave some to others.
+        let of_others = (limits.max_connections / 4).max(1);
         Self {
-            max_connections: limits.max_connections,
+            max_connections: limits.max_connections.saturating_add(of_others),
             timeouts: Timeouts { handshake: ASKER_HANDSHAKE, unacknowledged },
         }
     }

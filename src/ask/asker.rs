@@ -1,11 +1,8 @@
-//! The peer that asks: its identity, its permission, and its share of the connections.
+//! The peer that asks: its identity and its permission.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use tokio::net::UnixStream;
@@ -145,63 +142,5 @@ impl fmt::Display for AskingPeer {
             Self::Unix(Some(uid)) => write!(formatter, "uid {uid}"),
             Self::Unix(None) => formatter.write_str("unix"),
         }
-    }
-}
-
-/// The open connections of each asker, over all workers. An asker may hold three quarters of an
-/// authorizer's `max_connections`, so that another one always gets through.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct AskerShares(Arc<Mutex<HashMap<(usize, AskerKey), usize>>>);
-
-/// One connection of an asker, until it is dropped.
-#[derive(Debug)]
-pub(super) struct AskerShare {
-    shares: AskerShares,
-    key: (usize, AskerKey),
-}
-
-impl AskerShares {
-    fn counts(&self) -> MutexGuard<'_, HashMap<(usize, AskerKey), usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Counts a connection; `None` if the asker has its share.
-    pub(super) fn take(&self, authorizer: &Authorizer, asker: AskerKey) -> Option<AskerShare> {
-        let limit = share_of(authorizer.config.limits.max_connections);
-        let key = (authorizer.id, asker);
-        let mut counts = self.counts();
-        let count = counts.entry(key).or_default();
-        if *count >= limit {
-            return None;
-        }
-        *count = count.saturating_add(1);
-        Some(AskerShare { shares: self.clone(), key })
-    }
-}
-
-/// The connections that one asker may hold: three quarters, and at least one.
-fn share_of(max_connections: usize) -> usize {
-    max_connections.saturating_sub(max_connections / 4).max(1)
-}
-
-impl Drop for AskerShare {
-    fn drop(&mut self) {
-        if let Entry::Occupied(mut count) = self.shares.counts().entry(self.key) {
-            *count.get_mut() = count.get().saturating_sub(1);
-            if *count.get() == 0 {
-                count.remove();
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_asker_leaves_a_quarter_of_the_connections() {
-        let shares = [1, 2, 3, 4, 8, 1000].map(share_of);
-        assert_eq!(shares, [1, 2, 3, 3, 6, 750]);
     }
 }

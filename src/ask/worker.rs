@@ -8,7 +8,8 @@ use std::sync::Arc;
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, watch};
 
-use super::asker::{AskerRejection, AskerShares, AskingPeer};
+use super::asker::{AskerRejection, AskingPeer};
+use super::shares::AskerShares;
 use crate::client_log::RefusalLog;
 use crate::config::{Config, ListenAddress};
 use crate::confirm::Inquiry;

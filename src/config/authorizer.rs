@@ -264,7 +264,8 @@ pub struct ClientChecks {
 /// Limits for askers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AuthorizerLimits {
-    /// Maximum number of open connections of askers. Default: 1000.
+    /// Maximum number of open connections of one asker. All askers together may have a quarter
+    /// more. As many again wait for a short time. Default: 1000.
     pub max_connections: usize,
     /// Maximum number of concurrent questions on one connection. Default: 1000.
     pub max_streams: u32,

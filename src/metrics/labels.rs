@@ -143,12 +143,14 @@ labels! {
     QuestionResult {
         /// The client may be served.
         Allowed = "allowed",
+        /// The asker has all of its connections open. Counts its further connections.
+        Busy = "busy",
         /// No rule of the authorizer names the client.
         ClientNotAllowed = "client_not_allowed",
         /// The policy rejects the client.
         Denied = "denied",
-        /// The question got no answer, because the process drains, a connection limit is reached,
-        /// or a reload has removed the authorizer.
+        /// The question got no answer, because the process drains, or a reload has removed the
+        /// authorizer.
         Draining = "draining",
         /// The question has no certificate that can be read, or more than one.
         Malformed = "malformed",

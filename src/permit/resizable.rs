@@ -70,6 +70,13 @@ impl ResizableSemaphore {
     }
 }
 
+impl Permit {
+    /// Returns the permit to its semaphore.
+    pub(crate) fn release(self) -> ResizableSemaphore {
+        ResizableSemaphore(Arc::clone(&self.0))
+    }
+}
+
 impl SemaphoreState {
     /// Lowers the number of permits above the limit by one; returns whether there was one.
     fn take_over_limit(&self) -> bool {

@@ -5,15 +5,19 @@ use crate::support::pki::Pki;
 use crate::support::wait_until;
 
 #[test]
-fn one_asker_leaves_a_quarter_of_the_connections() {
+fn one_asker_gets_every_connection_and_503_for_more() {
     let scene = AskedKeygate::start(&format!("{UNIX}limits = {{ max_connections = 4 }}\n"));
-    let mut askers: Vec<_> = (0..3).map(|_| scene.connect()).collect();
+    let mut askers: Vec<_> = (0..4).map(|_| scene.connect()).collect();
     for asker in &mut askers {
         assert_eq!(asker.ask_about(&scene.good).status, 200);
     }
     let busy = scene.connect().response().unwrap();
     assert_eq!((busy.status, busy.field("retry-after")), (503, Some("1")));
-    assert_eq!(scene.questions("draining"), 1.0);
+    assert_eq!((scene.questions("busy"), scene.questions("draining")), (1.0, 0.0));
+    let line = scene
+        .keygate
+        .wait_for("the line", |line| line["message"] == "no free connection for an asker");
+    assert_eq!(line["service"], "edge");
     askers.pop();
     // The share of a connection ends after its metric.
     wait_until("a free connection", || {
@@ -23,10 +27,10 @@ fn one_asker_leaves_a_quarter_of_the_connections() {
 }
 
 #[test]
-fn connections_above_the_share_of_an_asker_leave_the_rest_to_others() {
+fn an_asker_with_every_connection_leaves_a_quarter_more_to_others() {
     let scene = AskedKeygate::start(&format!("{TCP}limits = {{ max_connections = 4 }}\n"));
     let address = scene.address();
-    let mut askers: Vec<_> = (0..3).map(|_| Asker::tcp(address)).collect();
+    let mut askers: Vec<_> = (0..4).map(|_| Asker::tcp(address)).collect();
     for asker in &mut askers {
         assert_eq!(asker.ask_about(&scene.good).status, 200);
     }
@@ -34,6 +38,19 @@ fn connections_above_the_share_of_an_asker_leave_the_rest_to_others() {
     askers.extend((0..200).map(|_| Asker::tcp(address)));
     let mut other = Asker::tcp_from([127, 0, 0, 2].into(), address);
     assert_eq!(other.ask_about(&scene.good).status, 200);
+}
+
+#[test]
+fn a_connection_above_the_limit_waits_until_another_one_ends() {
+    let scene = AskedKeygate::start(&format!("{UNIX}limits = {{ max_connections = 4 }}\n"));
+    let mut askers: Vec<_> = (0..4).map(|_| scene.connect()).collect();
+    for asker in &mut askers {
+        assert_eq!(asker.ask_about(&scene.good).status, 200);
+    }
+    let mut next = scene.connect();
+    askers.pop();
+    assert_eq!(next.ask_about(&scene.good).status, 200);
+    assert_eq!(scene.questions("busy"), 0.0);
 }
 
 #[test]

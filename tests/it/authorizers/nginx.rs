@@ -74,8 +74,7 @@ fn an_instance_without_a_free_connection_is_passed_over() {
         return;
     };
     scene.wait_for_metric("keygate_askers_active{service=\"edge\"}", 0.0);
-    // Three quarters of the connections are the share of one asker.
-    let _askers: Vec<_> = (0..3)
+    let _askers: Vec<_> = (0..4)
         .map(|_| {
             let mut asker = Asker::unix(&path);
             assert_eq!(asker.ask(&[]).status, 403);
@@ -87,7 +86,25 @@ fn an_instance_without_a_free_connection_is_passed_over() {
         assert_eq!(scene.get(&config(&scene.pki, &scene.good)), "200");
     }
     assert_eq!(other.metric(ALLOWED) - other_before, 4.0);
-    assert!(scene.questions("draining") > 0.0);
+    assert!(scene.questions("busy") > 0.0);
+}
+
+/// nginx has one connection for each question at the same time, and is the only asker.
+#[test]
+fn a_peak_of_requests_above_the_connections_to_keygate_is_served() {
+    let authorizer = HOST.authorizer().set("authorizers.limits.max_connections", 20);
+    let Some(scene) = HOST.start_with(authorizer, |text| text) else { return };
+    let good = config(&scene.pki, &scene.good);
+    std::thread::scope(|scope| {
+        for _ in 0..35 {
+            scope.spawn(|| {
+                for _ in 0..5 {
+                    assert_eq!(scene.get(&good), "200");
+                }
+            });
+        }
+    });
+    assert_eq!(scene.questions("busy"), 0.0);
 }
 
 #[test]

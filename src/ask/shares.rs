@@ -1,0 +1,110 @@
+//! The connections of each asker, over all workers.
+//!
+//! An asker may hold `max_connections`. The address permits a quarter more, so that another asker
+//! always gets through.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::future::ready;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::permit::{AskerKey, Permit, ResizableSemaphore};
+use crate::snapshot::Authorizer;
+
+/// Maximum time that a connection above the share of its asker waits, 300 ms. Hosts wait longer for
+/// an answer: Envoy 500 ms, nginx 2 s.
+const QUEUE_TIME: Duration = Duration::from_millis(300);
+
+/// The connections of each asker.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct AskerShares(Arc<Mutex<HashMap<ShareKey, Share>>>);
+
+/// The id of an authorizer, and one of its askers.
+type ShareKey = (usize, AskerKey);
+
+#[derive(Debug)]
+struct Share {
+    permits: ResizableSemaphore,
+    /// The connections that are open or wait.
+    connections: usize,
+}
+
+/// One connection of an asker, until it is dropped.
+#[derive(Debug)]
+pub(super) struct AskerShare {
+    _of_asker: Permit,
+    _of_address: Permit,
+    _place: Place,
+}
+
+/// A connection that is open or waits.
+#[derive(Debug)]
+struct Place {
+    shares: AskerShares,
+    key: ShareKey,
+}
+
+impl AskerShares {
+    /// Counts a connection that has a permit of its address. If the asker has its share, waits for
+    /// [`QUEUE_TIME`], without that permit. `None` if no connection was free in time, or if as many
+    /// wait as may be open.
+    pub(super) async fn take(
+        &self,
+        authorizer: &Authorizer,
+        asker: AskerKey,
+        of_address: Permit,
+    ) -> Option<AskerShare> {
+        let max_connections = authorizer.config.limits.max_connections;
+        let (place, permits) = self.enter((authorizer.id, asker), max_connections)?;
+        let free = tokio::select! {
+            biased;
+            permit = permits.acquire() => permit.ok(),
+            () = ready(()) => None,
+        };
+        let (of_asker, of_address) = match free {
+            Some(of_asker) => (of_asker, of_address),
+            None => {
+                let of_addresses = of_address.release();
+                let both = async {
+                    Some((permits.acquire().await.ok()?, of_addresses.acquire().await.ok()?))
+                };
+                timeout(QUEUE_TIME, both).await.ok()??
+            }
+        };
+        Some(AskerShare { _of_asker: of_asker, _of_address: of_address, _place: place })
+    }
+
+    fn enter(&self, key: ShareKey, limit: usize) -> Option<(Place, ResizableSemaphore)> {
+        let mut shares = self.lock();
+        let share = shares
+            .entry(key)
+            .or_insert_with(|| Share { permits: ResizableSemaphore::new(limit), connections: 0 });
+        if share.permits.limit() != limit {
+            share.permits.set_limit(limit); // changed by a reload
+        }
+        if share.connections >= limit.saturating_mul(2) {
+            return None;
+        }
+        share.connections = share.connections.saturating_add(1);
+        Some((Place { shares: self.clone(), key }, share.permits.clone()))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ShareKey, Share>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Entry::Occupied(mut share) = self.shares.lock().entry(self.key) {
+            let connections = share.get().connections.saturating_sub(1);
+            share.get_mut().connections = connections;
+            if connections == 0 {
+                share.remove();
+            }
+        }
+    }
+}
