@@ -47,6 +47,8 @@ pub enum MalformedValue {
     ByteSequence,
     /// The decoded bytes are not the DER of an X.509 certificate.
     Certificate,
+    /// A certificate after a `URI` or `DNS` of `X-Forwarded-Client-Cert`.
+    CertificateAfterName,
     /// A chain that does not begin with the leaf that came with it.
     ChainOfAnother,
     /// An element of `X-Forwarded-Client-Cert` without certificate.
@@ -77,6 +79,7 @@ impl MalformedValue {
             Self::Base64 => "invalid base64",
             Self::ByteSequence => "not a byte sequence of RFC 9651",
             Self::Certificate => "not an X.509 certificate",
+            Self::CertificateAfterName => "X-Forwarded-Client-Cert has a certificate after a name",
             Self::ChainOfAnother => "chain of another certificate",
             Self::NoCertificate => "X-Forwarded-Client-Cert without Cert and Chain",
             Self::NoMember => "no certificate in the list",

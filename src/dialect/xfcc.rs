@@ -1,7 +1,9 @@
 //! `X-Forwarded-Client-Cert`, Envoy's form: `key=value` pairs separated by semicolons.
 //!
 //! Envoy writes `URI=` and `DNS=` without quotes, and the holder of a certificate may have chosen
-//! them: `spiffe://x,Cert="..."` makes a second element. So there is one element and each key once.
+//! them: `spiffe://x,Cert="..."` makes a second element. So there is one element, and each key once
+//! except these two, which Envoy repeats for several names. Envoy writes them after the certificate,
+//! so that a certificate after a name is one that the client has written.
 
 use std::fmt::Write;
 
@@ -36,14 +38,24 @@ pub(crate) fn write(leaf: &CertificateDer<'_>) -> String {
 /// the one of `Cert`. No other key is read.
 ///
 /// # Errors
-/// Returns an error if `value` is not one element with each key once, if it has neither `Cert` nor
-/// `Chain`, or if either has anything but certificates.
+/// Returns an error if `value` is not one element with each key once, `URI` and `DNS` excepted, if
+/// it has neither `Cert` nor `Chain` before these, or if either has anything but certificates.
 pub fn read(value: &[u8]) -> Result<Chain, MalformedValue> {
-    let (mut leaf, mut chain) = (None, None);
+    let (mut leaf, mut chain, mut has_names) = (None, None, false);
+    let is = |pair: &Pair<'_>, key: &str| pair.key.eq_ignore_ascii_case(key.as_bytes());
     let mut keys = SmallVec::<[&[u8]; MAX_PAIRS]>::new();
     let mut rest = Some(value);
     while let Some(pairs) = rest {
         let pair = Pair::first(pairs)?;
+        rest = pair.rest;
+        let is_certificate = is(&pair, "Cert") || is(&pair, "Chain");
+        if is(&pair, "URI") || is(&pair, "DNS") {
+            has_names = true;
+            continue;
+        }
+        if is_certificate && has_names {
+            return Err(MalformedValue::CertificateAfterName);
+        }
         if keys.iter().any(|key| key.eq_ignore_ascii_case(pair.key)) {
             return Err(MalformedValue::RepeatedKey);
         }
@@ -51,12 +63,11 @@ pub fn read(value: &[u8]) -> Result<Chain, MalformedValue> {
             return Err(MalformedValue::XfccSyntax);
         }
         keys.push(pair.key);
-        if pair.key.eq_ignore_ascii_case(b"Cert") {
+        if is(&pair, "Cert") {
             leaf = Some(pair.value);
-        } else if pair.key.eq_ignore_ascii_case(b"Chain") {
+        } else if is_certificate {
             chain = Some(pair.value);
         }
-        rest = pair.rest;
     }
     let leaf = leaf.map(|value| escaped_pem::read(value, ChainLength::One)).transpose()?;
     let chain = chain.map(|value| escaped_pem::read(value, ChainLength::Any)).transpose()?;
@@ -168,18 +179,30 @@ mod tests {
     }
 
     #[test]
+    fn names_may_repeat_because_envoy_repeats_them() {
+        let [leaf] = certificates::<1>();
+        let names =
+            ";URI=spiffe://a;URI=spiffe://b;DNS=a.example".to_owned() + &";DNS=b".repeat(40);
+        let value = format!("By=spiffe://x;Hash=ab;{}{names}", cert(&leaf));
+        assert_eq!(read(value.as_bytes()).unwrap().as_slice(), [leaf]);
+    }
+
+    #[test]
     fn an_injected_name_never_chooses_the_certificate() {
         let [own, copied] = certificates::<2>();
         let (own, copied_cert) = (cert(&own), cert(&copied));
         for (value, expected) in [
             (format!("{own};URI=spiffe://x,{copied_cert}"), MalformedValue::SecondElement),
             (format!("URI=spiffe://x,{copied_cert};{own}"), MalformedValue::SecondElement),
-            (format!("{own};URI=spiffe://x;{copied_cert}"), MalformedValue::RepeatedKey),
+            (format!("{own};URI=spiffe://x;{copied_cert}"), MalformedValue::CertificateAfterName),
             (
                 format!("{own};DNS=x;{}", copied_cert.replacen('C', "c", 1)),
-                MalformedValue::RepeatedKey,
+                MalformedValue::CertificateAfterName,
             ),
-            (format!("{own};URI=x;{}", chain(&[&copied])), MalformedValue::ChainOfAnother),
+            (format!("{own};URI=x;{}", chain(&[&copied])), MalformedValue::CertificateAfterName),
+            (format!("URI=spiffe://x;{copied_cert}"), MalformedValue::CertificateAfterName),
+            (format!("{own};{copied_cert}"), MalformedValue::RepeatedKey),
+            (format!("Hash=a;Hash=b;{own}"), MalformedValue::RepeatedKey),
             (format!("{own};URI=x\",{copied_cert}"), MalformedValue::XfccSyntax),
             (format!("{own};URI=\"x\"{copied_cert}"), MalformedValue::XfccSyntax),
         ] {
