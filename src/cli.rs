@@ -25,6 +25,7 @@ mod log;
 mod man;
 mod output;
 mod printable;
+mod probe;
 mod progress;
 mod proof;
 mod reload;
@@ -71,6 +72,7 @@ pub fn main() -> ExitCode {
         CliCommand::Filter(command) => filter::run(&command),
         CliCommand::List(command) => list::run(&command),
         CliCommand::Key(args) => key::run(&args),
+        CliCommand::Probe(args) => probe::run(&args),
         CliCommand::Confirm(args) => confirm::run(&args),
         CliCommand::Fetch(args) => fetch::run(&args),
         CliCommand::Proof(command) => proof::run(&command),

@@ -4,8 +4,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use super::config_file::ConfigFile;
 use super::{
-    completions, config, confirm, demo, drain, fetch, filter, healthcheck, key, list, man, proof,
-    reload, report, status, validate,
+    completions, config, confirm, demo, drain, fetch, filter, healthcheck, key, list, man, probe,
+    proof, reload, report, status, validate,
 };
 
 /// A TLS-terminating reverse proxy that rejects clients whose keys are compromised or weak.
@@ -101,6 +101,14 @@ pub(super) enum CliCommand {
     /// One private key has several public encodings. Each encoding has its own fingerprint, the
     /// SHA-256 of its SubjectPublicKeyInfo. All of them are printed.
     Key(key::Args),
+    /// Check which paths of a proxy with an authorizer are judged: exit code 0 if all are, 1 if not.
+    ///
+    /// Requests each path of another proxy as two clients: one whose key is clean, and one whose key
+    /// is in a filter or on a list. A path is judged if the second one alone gets 403 or a closed
+    /// connection. Both send a status header of their own. If the application returns the headers
+    /// that it reads, the result is whether it read that one. `demo --write` makes clients and a
+    /// filter for tests.
+    Probe(probe::Args),
     /// Ask a source of proofs about keys: exit code 0 if none is confirmed, 1 if any is.
     ///
     /// The source is the one of the configuration, or --url and --proofs. With a configuration,

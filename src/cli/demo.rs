@@ -15,6 +15,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use clap::ValueHint;
+
 use self::pki::DemoPki;
 use self::rejection::Rejection;
 use self::source::DemoSource;
@@ -33,10 +35,16 @@ pub(super) struct Args {
     /// Exit after the three clients instead of serving until Ctrl-C.
     #[arg(long)]
     once: bool,
+    /// Write CA, clients and filter into a new directory for `keygate probe`, and exit.
+    #[arg(long, value_name = "DIR", conflicts_with = "once", value_hint = ValueHint::DirPath)]
+    write: Option<PathBuf>,
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let failed = |error: io::Error| CliError::system("the demo", error);
+    if let Some(directory) = &args.write {
+        return write(directory);
+    }
     let directory = tempfile::Builder::new().prefix("keygate-demo-").tempdir().map_err(failed)?;
     let directory = directory.path();
     let pki =
@@ -74,6 +82,18 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let _log = log::start(&config.log, &logs)?; // after the results of the clients, which log lines would interrupt
     print("\nServing until Ctrl-C.")?;
     signals.serve(server)
+}
+
+/// Writes the files that `keygate probe` needs: "good" is clean, "mallory" is in the filter.
+fn write(directory: &Path) -> Result<Exit, CliError> {
+    let error = |source| CliError::File { path: directory.to_owned(), source };
+    std::fs::create_dir(directory).map_err(error)?;
+    let pki =
+        DemoPki::generate(directory).map_err(|error| CliError::system("the demo CA", error))?;
+    let filter = create_filter(&pki, directory)
+        .map_err(|error| CliError::Filter { path: directory.join(FILTER), source: error })?;
+    print(format_args!("{}: the keys of mallory and carol", filter.display()))?;
+    Ok(Exit::Done)
 }
 
 const FILTER: &str = "compromised.pkbf";

@@ -74,6 +74,7 @@ mod cli {
     mod key_stores;
     mod lists;
     mod packaging;
+    mod probe;
     mod proofs;
     mod reports;
     mod status;

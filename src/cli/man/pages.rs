@@ -26,6 +26,7 @@ pub(super) fn markdown(name: &str) -> Option<&'static str> {
         "keygate-list-diff" => include_str!("../../../docs/man/keygate-list-diff.md"),
         "keygate-list-info" => include_str!("../../../docs/man/keygate-list-info.md"),
         "keygate-list-query" => include_str!("../../../docs/man/keygate-list-query.md"),
+        "keygate-probe" => include_str!("../../../docs/man/keygate-probe.md"),
         "keygate-proof" => include_str!("../../../docs/man/keygate-proof.md"),
         "keygate-proof-create" => include_str!("../../../docs/man/keygate-proof-create.md"),
         "keygate-proof-verify" => include_str!("../../../docs/man/keygate-proof-verify.md"),
