@@ -63,7 +63,7 @@ impl Envoy {
             ("connect_timeout: 1s", "connect_timeout: 30s"),
             (" timeout: 0.5s", " timeout: 30s"),
             ("- timeout: 1s", "- timeout: 30s"),
-            ("interval: 10s, timeout: 2s", "interval: 10s, timeout: 30s"),
+            ("interval: 1s, timeout: 1s", "interval: 1s, timeout: 30s"),
         ];
         for (documented, used) in timeouts {
             assert!(text.contains(documented), "{page} has no {documented}");

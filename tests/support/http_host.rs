@@ -89,9 +89,12 @@ impl HttpHost {
 
     /// Starts keygate and the host, which waits for answers as long as documented. On a loaded
     /// machine any answer may come too late.
-    pub fn start_with_documented_timeout(self) -> Option<HostScene> {
+    pub fn start_with_documented_timeout(
+        self,
+        change: impl Fn(String) -> String,
+    ) -> Option<HostScene> {
         let [connecting, _] = self.timeouts();
-        self.run(self.authorizer(), |text| text, connecting)
+        self.run(self.authorizer(), change, connecting)
     }
 
     /// The documented timeouts of connections, and those of answers, which a loaded machine
@@ -100,7 +103,7 @@ impl HttpHost {
         match self {
             Self::Caddy => [
                 &[("dial_timeout 1s", "dial_timeout 30s")],
-                &[("response_header_timeout 2s", "response_header_timeout 30s")],
+                &[("response_header_timeout 1s", "response_header_timeout 30s")],
             ],
             Self::EnvoyHttp => [
                 &[

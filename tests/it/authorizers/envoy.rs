@@ -384,6 +384,32 @@ fn a_certificate_within_a_name_of_a_certificate_is_rejected() {
     assert_eq!(envoy.get(&config), "200");
 }
 
+/// The details that Istio configures at its gateways, read from its source and not from a cluster.
+/// Envoy repeats `URI` and `DNS`.
+#[test]
+fn a_client_with_several_names_is_judged_by_the_xfcc_of_istio() {
+    let authorizer = Authorizer::of("envoy-xfcc");
+    let [good, lost] = ["several", "several-lost"].map(|name| {
+        let mut parameters = CertificateParams::new(["a.example", "b.example"].map(str::to_owned));
+        let names = &mut parameters.as_mut().unwrap().subject_alt_names;
+        for uri in ["spiffe://mesh/a", "spiffe://mesh/b"] {
+            names.push(SanType::URI(uri.try_into().unwrap()));
+        }
+        authorizer.pki.client_with(name, Kind::P256, parameters.unwrap())
+    });
+    write_revision(&authorizer.pki.path("lost.pkbf"), &[&lost.spki], 1);
+    let authorizer = authorizer.start();
+    let of_istio = "{ subject: true, cert: true, uri: true, dns: true }";
+    let Some(envoy) = authorizer.envoy("envoy-xfcc", with("{ chain: true }", of_istio)) else {
+        return;
+    };
+    for (client, status) in [(&good, "200"), (&lost, "403")] {
+        for config in authorizer.configs(client) {
+            assert_eq!(envoy.get(&config), status);
+        }
+    }
+}
+
 /// Envoy resumes sessions of clients whose certificate has expired. Guard: `trust_anchors`.
 #[test]
 fn an_expired_client_that_resumes_its_session_is_rejected_by_trust_anchors() {
@@ -442,16 +468,53 @@ fn a_revoked_client_is_rejected_by_crls_on_full_and_resumed_sessions() {
     }
 }
 
+/// Envoy's configuration with a second endpoint for the authorizer.
+fn with_second(first: &RunningAuthorizer, second: &RunningAuthorizer, text: &str) -> String {
+    let line = text.lines().find(|line| line.contains("pipe: {")).unwrap().to_owned();
+    let [first, second] = [first, second].map(|it| it.socket().display().to_string());
+    text.replace(&line, &format!("{line}\n{}", line.replace(&first, &second)))
+}
+
+/// Guard: `retry_policy` of `grpc_service`.
+#[test]
+fn a_second_instance_answers_if_the_first_one_is_killed_or_hangs() {
+    let mut first = Authorizer::of("envoy").start();
+    let second = Authorizer::of("envoy").start();
+    // The documented times.
+    let change = |text: String| {
+        let text = with_second(&first, &second, &text);
+        text.replace(" timeout: 30s", " timeout: 1s")
+    };
+    let Some(envoy) = first.envoy("envoy", change) else { return };
+    let [config, _] = first.configs(&first.good);
+    let before = first.asked("allowed");
+    wait_for("a question to each instance", || {
+        assert_eq!(envoy.get(&config), "200");
+        if first.asked("allowed") > before { Ok(()) } else { Err(String::new()) }
+    });
+    first.signal("KILL");
+    for _ in 0..50 {
+        assert_eq!(envoy.get(&config), "200");
+    }
+    first.keygate.ended();
+    first.restart();
+    wait_for("the first instance", || {
+        assert_eq!(envoy.get(&config), "200");
+        if first.asked("allowed") > 0.0 { Ok(()) } else { Err(String::new()) }
+    });
+    first.signal("STOP");
+    wait_for("no question to the first instance", || {
+        let statuses: Vec<_> = (0..10).map(|_| envoy.get(&config)).collect();
+        if statuses.iter().all(|status| status == "200") { Ok(()) } else { Err(statuses.join(" ")) }
+    });
+    first.signal("CONT");
+}
+
 #[test]
 fn an_instance_that_drains_is_ejected_without_a_failed_request_and_returns() {
     let mut first = Authorizer::of("envoy").set("shutdown.readiness_delay", "5m").start();
     let second = Authorizer::of("envoy").start();
-    let socket = second.socket().display().to_string();
-    let change = |text: String| {
-        let line = text.lines().find(|line| line.contains("pipe: {")).unwrap().to_owned();
-        let other = line.replace(&first.socket().display().to_string(), &socket);
-        text.replace(&line, &format!("{line}\n{other}"))
-    };
+    let change = |text: String| with_second(&first, &second, &text);
     let Some(envoy) = first.envoy("envoy", change) else { return };
     let [config, _] = first.configs(&first.good);
     // Requests go to both instances in turn.

@@ -248,7 +248,7 @@ fn wait_for_admission(scene: &HostScene, client: &TlsClient) {
 /// Traefik, which has no setting for it.
 pub(super) fn rejects_if_keygate_hangs(host: HttpHost) {
     let [_, status] = statuses_without_an_answer(host);
-    let Some(scene) = host.start_with_documented_timeout() else { return };
+    let Some(scene) = host.start_with_documented_timeout(|text| text) else { return };
     let clients = TlsClient::all(host, &scene, Some(&scene.good));
     for client in &clients {
         wait_for_admission(&scene, client);
