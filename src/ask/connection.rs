@@ -356,6 +356,13 @@ fn reason_of(error: &rustls::Error) -> &'static str {
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             "the client certificate is not for client authentication"
         }
+        CertificateError::UnhandledCriticalExtension => {
+            "a certificate of the client's chain has an unknown critical extension"
+        }
+        CertificateError::UnsupportedSignatureAlgorithmContext { .. }
+        | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
+            "a certificate of the client's chain is signed with an algorithm that is not accepted"
+        }
         _ => "the client certificate cannot be verified",
     }
 }
