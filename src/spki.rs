@@ -127,12 +127,25 @@ pub fn validity(certificate: &[u8]) -> Result<ValidityPeriod, CertificateError> 
 /// certificate would allocate for each name and extension. The general decoder takes 4,000
 /// instructions for these fields, half of a judgement; hence a reader of its own.
 pub(crate) struct CertificateFields<'a> {
+    /// The content octets of the serial number.
+    pub(crate) serial: &'a [u8],
+    /// The issuer: DER of a Name.
+    pub(crate) issuer: &'a [u8],
     validity: &'a [u8],
     /// The subject: DER of a Name.
     pub(crate) subject: &'a [u8],
-    spki: &'a [u8],
+    pub(crate) spki: &'a [u8],
     /// The fields after the SubjectPublicKeyInfo: unique identifiers and extensions.
-    pub(crate) rest: &'a [u8],
+    rest: &'a [u8],
+}
+
+/// An extension of a certificate.
+pub(crate) struct CertificateExtension<'a> {
+    /// The content octets of the identifier.
+    pub(crate) oid: &'a [u8],
+    pub(crate) is_critical: bool,
+    /// The content of `extnValue`, in DER.
+    pub(crate) value: &'a [u8],
 }
 
 impl<'a> CertificateFields<'a> {
@@ -147,20 +160,63 @@ impl<'a> CertificateFields<'a> {
         if fields.first() == Some(&VERSION) {
             Element::next(&mut fields, VERSION)?;
         }
-        Element::next(&mut fields, INTEGER)?; // serial number
+        let serial = Element::next(&mut fields, INTEGER)?.content;
         Element::next(&mut fields, SEQUENCE)?; // signature algorithm
-        Element::next(&mut fields, SEQUENCE)?; // issuer
+        let issuer = Element::next(&mut fields, SEQUENCE)?.whole;
         let validity = Element::next(&mut fields, SEQUENCE)?.whole;
         let subject = Element::next(&mut fields, SEQUENCE)?.whole;
         let spki = Element::next(&mut fields, SEQUENCE)?.whole;
-        Some(Self { validity, subject, spki, rest: fields })
+        Some(Self { serial, issuer, validity, subject, spki, rest: fields })
+    }
+
+    /// Calls `visit` with each extension. Returns `None` if the extensions are not DER, or as soon
+    /// as `visit` does.
+    pub(crate) fn for_each_extension(
+        &self,
+        mut visit: impl FnMut(CertificateExtension<'a>) -> Option<()>,
+    ) -> Option<()> {
+        let mut fields = self.rest;
+        while !fields.is_empty() {
+            let field = Element::take(&mut fields)?;
+            match field.tag {
+                ISSUER_UNIQUE_ID | SUBJECT_UNIQUE_ID => {}
+                EXTENSIONS if fields.is_empty() => {
+                    let extensions = Element::only(field.content)?;
+                    let mut extensions =
+                        (extensions.tag == SEQUENCE).then_some(extensions.content)?;
+                    while !extensions.is_empty() {
+                        visit(CertificateExtension::next(&mut extensions)?)?;
+                    }
+                }
+                _ => return None,
+            }
+        }
+        Some(())
     }
 }
 
-const INTEGER: u8 = 0x02;
+impl<'a> CertificateExtension<'a> {
+    fn next(extensions: &mut &'a [u8]) -> Option<Self> {
+        let mut extension = Element::next(extensions, SEQUENCE)?.content;
+        let oid = Element::next(&mut extension, OID)?.content;
+        let is_critical = extension.first() == Some(&BOOLEAN)
+            && Element::next(&mut extension, BOOLEAN)?.content != [0];
+        let value = Element::only(extension).filter(|it| it.tag == OCTET_STRING)?.content;
+        Some(Self { oid, is_critical, value })
+    }
+}
+
+pub(crate) const BOOLEAN: u8 = 0x01;
+pub(crate) const INTEGER: u8 = 0x02;
+const OCTET_STRING: u8 = 0x04;
+pub(crate) const OID: u8 = 0x06;
 pub(crate) const SEQUENCE: u8 = 0x30;
 /// The context-specific tag of a certificate's version.
 const VERSION: u8 = 0xa0;
+/// Further context-specific tags of a TBSCertificate (RFC 5280, section 4.1).
+const ISSUER_UNIQUE_ID: u8 = 0x81;
+const SUBJECT_UNIQUE_ID: u8 = 0x82;
+const EXTENSIONS: u8 = 0xa3;
 
 /// An element of DER (X.690, section 8.1) with a tag of one byte.
 pub(crate) struct Element<'a> {

@@ -3,7 +3,7 @@
 use rustls::pki_types::CertificateDer;
 
 use super::subject::SubjectText;
-use crate::spki::{CertificateFields, Element, SEQUENCE};
+use crate::spki::{CertificateFields, Element, OID, SEQUENCE};
 
 /// A name that a rule can name.
 pub(super) enum CertificateName<'a> {
@@ -22,14 +22,7 @@ const COMMON_NAME: &[u8] = &[0x55, 4, 3];
 const ORGANIZATIONAL_UNIT: &[u8] = &[0x55, 4, 11];
 const SUBJECT_ALT_NAME: &[u8] = &[0x55, 29, 17];
 
-const BOOLEAN: u8 = 0x01;
-const OCTET_STRING: u8 = 0x04;
-const OID: u8 = 0x06;
 const SET: u8 = 0x31;
-/// Context-specific tags of a TBSCertificate (RFC 5280, section 4.1).
-const ISSUER_UNIQUE_ID: u8 = 0x81;
-const SUBJECT_UNIQUE_ID: u8 = 0x82;
-const EXTENSIONS: u8 = 0xa3;
 /// Context-specific tags of a GeneralName (RFC 5280, section 4.2.1.6).
 const RFC822_NAME: u8 = 0x81;
 const DNS_NAME: u8 = 0x82;
@@ -45,7 +38,13 @@ pub(super) fn for_each<'a>(
     let fields = CertificateFields::of(certificate).ok()?;
     let mut names = NameVisitor { visit, left: MAX_NAMES };
     names.of_subject(fields.subject)?;
-    names.of_extensions(fields.rest)
+    let mut found = None;
+    fields.for_each_extension(|extension| {
+        let is_second =
+            extension.oid == SUBJECT_ALT_NAME && found.replace(extension.value).is_some();
+        (!is_second).then_some(())
+    })?;
+    found.map_or(Some(()), |value| names.of_alternative_names(value))
 }
 
 struct NameVisitor<V> {
@@ -80,22 +79,6 @@ impl<'a, V: FnMut(CertificateName<'a>)> NameVisitor<V> {
         Some(())
     }
 
-    fn of_extensions(&mut self, mut fields: &'a [u8]) -> Option<()> {
-        let mut found = None;
-        while !fields.is_empty() {
-            let field = Element::take(&mut fields)?;
-            match field.tag {
-                ISSUER_UNIQUE_ID | SUBJECT_UNIQUE_ID => {}
-                EXTENSIONS if fields.is_empty() => {
-                    let extensions = Element::only(field.content)?;
-                    found = alternative_names((extensions.tag == SEQUENCE).then_some(extensions)?)?;
-                }
-                _ => return None,
-            }
-        }
-        found.map_or(Some(()), |names| self.of_alternative_names(names))
-    }
-
     fn of_alternative_names(&mut self, names: &'a [u8]) -> Option<()> {
         let names = Element::only(names)?;
         let mut names = (names.tag == SEQUENCE).then_some(names.content)?;
@@ -113,25 +96,4 @@ impl<'a, V: FnMut(CertificateName<'a>)> NameVisitor<V> {
         }
         Some(())
     }
-}
-
-/// The content of the extension with the alternative names, if there is one. `None` if there are
-/// two, or if an extension is not DER.
-#[expect(clippy::option_option, reason = "the outer one is for `?`")]
-fn alternative_names<'a>(extensions: Element<'a>) -> Option<Option<&'a [u8]>> {
-    let mut found = None;
-    let mut extensions = extensions.content;
-    while !extensions.is_empty() {
-        let mut extension = Element::next(&mut extensions, SEQUENCE)?.content;
-        let kind = Element::next(&mut extension, OID)?.content;
-        if extension.first() == Some(&BOOLEAN) {
-            Element::next(&mut extension, BOOLEAN)?;
-        }
-        let value = Element::only(extension)?;
-        let value = (value.tag == OCTET_STRING).then_some(value.content)?;
-        if kind == SUBJECT_ALT_NAME && found.replace(value).is_some() {
-            return None;
-        }
-    }
-    Some(found)
 }
