@@ -26,8 +26,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use criterion::{Criterion, SamplingMode, criterion_group, criterion_main};
-use keygate::config::ExpiredCrl;
-use keygate::guard::Depth;
+use keygate::config::{ExpiredCrl, RevocationDepth};
 use keygate::tls::{ClientVerifier, CrlIssuers, CrlLoader, CrlMarks, Crls, TrustAnchors};
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
@@ -126,7 +125,7 @@ fn load(anchors: &TrustAnchors, der: &[u8]) -> Crls {
 
 fn server_config(server: &Party, anchors: &Arc<TrustAnchors>, crls: Crls) -> Arc<ServerConfig> {
     let verifier = ClientVerifier::new(Arc::clone(anchors));
-    let verifier = verifier.with_crls(Arc::new(crls), ExpiredCrl::Reject, Depth::Leaf);
+    let verifier = verifier.with_crls(Arc::new(crls), ExpiredCrl::Reject, RevocationDepth::Path);
     let (chain, key) = server.credentials();
     let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()

@@ -53,7 +53,7 @@ pub use self::problem::{ConfigError, ConfigProblem};
 pub use self::schema::schema;
 pub use self::service::{
     AlpnProtocol, ClientAuthMode, ExpiredCrl, ForwardConfig, Forwarded, LimitsConfig, Networks,
-    Protocol, SendProxy, ServiceConfig, TlsConfig, TlsVersion,
+    Protocol, RevocationDepth, SendProxy, ServiceConfig, TlsConfig, TlsVersion,
 };
 pub use self::traces::TracesConfig;
 pub use self::upstream::{

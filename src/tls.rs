@@ -24,10 +24,12 @@ mod handshake_result;
 #[cfg(feature = "proxy")]
 mod identity;
 mod path;
+mod path_rules;
 #[cfg(feature = "proxy")]
 mod server_config;
 #[cfg(feature = "proxy")]
 mod sessions;
+mod signature;
 mod trust_anchors;
 mod verification_error;
 mod verifier;
@@ -55,7 +57,8 @@ pub use self::{
     file_content::FileContent,
     handshake::{Handshake, RejectedClient},
     path::VerifiedPath,
-    trust_anchors::{TrustAnchors, certificates, trust_anchors},
+    path_rules::PathProblem,
+    trust_anchors::{AnchorCounts, AnchorKind, TrustAnchors, certificates, trust_anchors},
     verifier::{Deferral, KeyVerifier},
 };
 

@@ -19,6 +19,7 @@ use crate::metrics::ControlMetrics;
 use crate::resolver::Resolver;
 use crate::server::{self, ServerError};
 use crate::snapshot::{ExposedKeyFile, JudgementLinks, Loader, Report, WarningReport};
+use crate::tls::AnchorCounts;
 use crate::traces::ExportTask;
 use crate::unix_time::{self, dated};
 
@@ -68,6 +69,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     for authorizer in &config.authorizers {
         show_authorizer(authorizer)?;
     }
+    show_trust_anchors(&report)?;
     show_crls(&report)?;
     source.iter().try_for_each(print)?;
     if let Some(last) = failures.pop() {
@@ -316,6 +318,25 @@ fn show_service(service: &ServiceConfig) -> Result<(), CliError> {
         policy.on_cleared.as_str(),
         policy.on_unchecked.as_str()
     ))
+}
+
+/// Prints the CAs of the clients of services and authorizers.
+fn show_trust_anchors(report: &Report) -> Result<(), CliError> {
+    let services = report.services.iter().map(|it| ("service", &it.name, it.trust_anchors));
+    let authorizers =
+        report.authorizers.iter().map(|it| ("authorizer", &it.name, it.trust_anchors));
+    for (kind, name, anchors) in services.chain(authorizers) {
+        let AnchorCounts { roots, intermediates, pins } = anchors;
+        if anchors != AnchorCounts::default() {
+            print(format_args!(
+                "{kind} {name}: trust anchors: {}, {}, {}",
+                counted(roots as u64, "root"),
+                counted(intermediates as u64, "intermediate"),
+                counted(pins as u64, "pinned certificate")
+            ))?;
+        }
+    }
+    Ok(())
 }
 
 /// Prints the revocation lists of services and authorizers.

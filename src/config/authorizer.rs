@@ -7,7 +7,9 @@ use std::time::Duration;
 use hyper::header::HeaderName;
 use ipnet::IpNet;
 
-use super::{ClientAuthMode, ExpiredCrl, KeyPlace, ListenAddress, Networks, TlsVersion};
+use super::{
+    ClientAuthMode, ExpiredCrl, KeyPlace, ListenAddress, Networks, RevocationDepth, TlsVersion,
+};
 use crate::guard::Policy;
 
 /// An authorizer, which answers questions of other proxies about their clients.
@@ -259,6 +261,8 @@ pub struct ClientChecks {
     pub crls: Vec<PathBuf>,
     /// How to treat an expired CRL. Default: reject.
     pub expired_crl: ExpiredCrl,
+    /// The certificates of a path whose revocation is checked. Default: all.
+    pub revocation: RevocationDepth,
 }
 
 /// Limits for askers.

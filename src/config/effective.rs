@@ -117,7 +117,7 @@ fn default(document: &Document<'_>, table: &str, key: &ReferenceKey) -> Option<&
     let applies = match key.name {
         "socket_mode" => text_of("listen").is_some_and(|it| it.starts_with("unix:")),
         "cache_for" => text_of("protocol").as_deref() == Some("http"),
-        "expired_crl" => text_of("trust_anchors").is_some(),
+        "expired_crl" | "revocation" => text_of("trust_anchors").is_some(),
         _ => true,
     };
     key.default.filter(|_| applies)

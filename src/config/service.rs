@@ -40,6 +40,8 @@ pub struct ServiceConfig {
     pub crls: Vec<PathBuf>,
     /// How to treat an expired CRL. Default: reject.
     pub expired_crl: ExpiredCrl,
+    /// The certificates of a path whose revocation is checked. Default: all.
+    pub revocation: RevocationDepth,
     /// Whether a client must present a certificate. Default: required.
     pub client_auth_mode: ClientAuthMode,
     /// Client data that is forwarded to the upstream.
@@ -142,6 +144,17 @@ pub enum ExpiredCrl {
     /// Clients of the CA are rejected.
     #[default]
     Reject,
+}
+
+/// The certificates of a path whose revocation is checked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RevocationDepth {
+    /// The client's own.
+    Leaf,
+    /// The client's own, and each intermediate whose issuer has a CRL.
+    #[default]
+    Path,
 }
 
 /// Whether a client must present a certificate.

@@ -132,6 +132,13 @@ pub enum Warning {
         /// The reason for the warning.
         problem: PeriodProblem,
     },
+    /// A CA or pinned certificate that no client can be verified with.
+    TrustAnchorUnusable {
+        /// The file with the certificate.
+        file: CertificateFile,
+        /// The certificate, and why it admits nobody.
+        problem: String,
+    },
     /// A private key file with unsafe permissions.
     UnsafePermissions(ExposedKeyFile),
 }
@@ -233,6 +240,9 @@ impl Warning {
             Self::TrustAnchorPeriod { .. } => {
                 warn!(%problem, "trust anchor is not valid now, its clients are rejected");
             }
+            Self::TrustAnchorUnusable { .. } => {
+                warn!(%problem, "trust anchor cannot be used, its clients are rejected");
+            }
             Self::AgelessList { list, .. } => {
                 warn!(%list, %problem, "the age of the list is unknown, it counts as stale");
             }
@@ -267,8 +277,8 @@ impl fmt::Display for Warning {
             }
             Self::CrlMissing { file, subject } => write!(
                 formatter,
-                "{file}: client_auth.crls has no list of {subject}, so that every certificate \
-                 that it issued is rejected; add its list"
+                "{file}: client_auth.crls has no list of {subject}, so that every client that it \
+                 issued is rejected, and a CA that it revoked is not; add its list"
             ),
             Self::IntermediatesUnused { file } => write!(
                 formatter,
@@ -315,6 +325,7 @@ impl fmt::Display for Warning {
             Self::TrustAnchorPeriod { file, subject, problem } => {
                 write!(formatter, "{file}: the CA {subject} {problem}")
             }
+            Self::TrustAnchorUnusable { file, problem } => write!(formatter, "{file}: {problem}"),
             Self::AgelessList { list, date: None } => write!(
                 formatter,
                 "list {list:?}: there is no badkeysdata.json with a date beside the file, so that \

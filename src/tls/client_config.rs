@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use rustls::ClientConfig;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::sign::SingleCertAndKey;
+use rustls::{ClientConfig, RootCertStore};
 
 use super::{Credentials, TrustAnchors};
 
@@ -18,9 +18,12 @@ pub fn client_config(
     identity: Option<&Credentials>,
     alpn: &[&[u8]],
 ) -> Result<ClientConfig, rustls::Error> {
+    // A server may leave out what its client knows, so that each certificate ends a path.
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(trust_anchors.certificates.iter().cloned());
     let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()?
-        .with_root_certificates(Arc::clone(&trust_anchors.store));
+        .with_root_certificates(roots);
     let mut config = match identity {
         None => builder.with_no_client_auth(),
         Some(identity) => {

@@ -11,7 +11,6 @@ mod list;
 mod loader;
 mod scope;
 mod serials;
-mod signature;
 mod version;
 mod warning;
 
@@ -40,13 +39,13 @@ pub use self::warning::CrlWarning;
 pub const MAX_CLOCK_SKEW: u64 = 300;
 
 /// The CA that signed a certificate of a verified path: the next certificate, or the trust anchor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct IssuerKey<'a> {
     /// Subject of the CA: the content of the `Name`, without the outer SEQUENCE, as
     /// [`webpki::Cert::subject`] gives it.
     pub(super) name: &'a [u8],
-    /// SubjectPublicKeyInfo of the CA in DER, outer SEQUENCE included.
-    pub(super) spki: &'a [u8],
+    /// SubjectPublicKeyInfo of the CA in DER, outer SEQUENCE included; `None` for any CA of the name.
+    pub(super) spki: Option<&'a [u8]>,
 }
 
 /// The certificate revocation lists of a service's CAs. A clone shares the lists.
@@ -90,7 +89,8 @@ impl Crls {
         let mut status = Err(CertificateError::UnknownRevocationStatus);
         let lists = self.by_issuer.get(issuer.name).map_or(&[][..], Vec::as_slice);
         for LoadedList { list, .. } in lists {
-            if *list.spki != *issuer.spki || !list.covers(scoped) {
+            let is_other = issuer.spki.is_some_and(|spki| *list.spki != *spki);
+            if is_other || !list.covers(scoped) {
                 continue;
             }
             if list.contains(certificate.serial()) {
@@ -118,6 +118,15 @@ impl Crls {
         };
         let lists = self.by_issuer.get(parsed.subject()).map_or(&[][..], Vec::as_slice);
         lists.iter().any(|loaded| *loaded.list.spki == *spki)
+    }
+
+    /// Whether a list of the issuer that it names has the serial number of `certificate`.
+    #[must_use]
+    pub fn revoke(&self, certificate: &CertificateDer<'_>) -> bool {
+        webpki::EndEntityCert::try_from(certificate).is_ok_and(|parsed| {
+            let lists = self.by_issuer.get(parsed.issuer()).map_or(&[][..], Vec::as_slice);
+            lists.iter().any(|loaded| loaded.list.contains(parsed.serial()))
+        })
     }
 
     /// The lists in use and their files, in the order of issuers and paths.

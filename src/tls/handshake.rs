@@ -78,9 +78,8 @@ impl VerifiedClient {
         &'a self,
         leaf: &CertificateDer<'_>,
     ) -> Option<impl Iterator<Item = &'a CertificateDer<'static>> + use<'a>> {
-        let anchor = self.path.anchor()?;
         let is_of_leaf = self.presented.first()? == leaf;
-        is_of_leaf.then(|| self.path.without_anchor(&self.presented).chain([anchor]))
+        is_of_leaf.then(|| self.path.certificates(&self.presented))
     }
 }
 

@@ -121,8 +121,7 @@ impl ClientIdentity {
             let leaf: PathCertificates<'_> = self.leaf().into_iter().collect();
             return use_path(&leaf);
         };
-        let certificates = path.without_anchor(&self.presented).chain(path.anchor());
-        use_path(&certificates.collect::<PathCertificates<'_>>())
+        use_path(&path.certificates(&self.presented).collect::<PathCertificates<'_>>())
     }
 
     /// Calls `use_intermediates` with the certificates between the leaf and the trust anchor on the
@@ -220,7 +219,7 @@ mod tests {
         let key = rcgen::KeyPair::generate().unwrap();
         let ca = rcgen::CertificateParams::default().self_signed(&key).unwrap();
         let anchors = Arc::new(TrustAnchors::new(vec![ca.der().clone()]).unwrap());
-        let route = PathRoute { presented: SmallVec::from_slice(&[0]), anchor: 0 };
+        let route = PathRoute { places: SmallVec::from_slice(&[0, PathRoute::FILE]) };
         let end = Duration::from_secs(1_893_456_000); // 2030-01-01
         let identity = identity(Some(VerifiedPath::new(route, anchors, end)));
         assert!(!identity.is_due_for_check(UNIX_EPOCH + end + Duration::from_millis(999)));

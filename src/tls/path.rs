@@ -10,7 +10,7 @@ use super::TrustAnchors;
 
 /// The path that a [`ClientVerifier`](super::ClientVerifier) verified: the leaf, the intermediates
 /// that lead to a trust anchor, and that anchor. Certificates that the client presented besides are
-/// not on the path.
+/// not on the path. A pinned certificate is a path by itself.
 #[derive(Debug, Clone)]
 pub struct VerifiedPath {
     route: PathRoute,
@@ -22,10 +22,25 @@ pub struct VerifiedPath {
 /// A path by position. It fits into a session, which has the presented certificates itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PathRoute {
-    /// Positions in the client's message, leaf first, without the anchor.
-    pub(super) presented: SmallVec<[u8; 8]>,
-    /// Index of the trust anchor.
-    pub(super) anchor: u32,
+    /// The place of each certificate, leaf first: its position in the client's message, or
+    /// [`PathRoute::FILE`] and its index among the trust anchors. The last one is the trust anchor,
+    /// if the path has one.
+    pub(super) places: SmallVec<[u32; 4]>,
+}
+
+impl PathRoute {
+    /// The first place in the file of the trust anchors. A client presents fewer certificates.
+    pub(super) const FILE: u32 = 0x100;
+
+    /// The place of the trust anchor at `index`.
+    pub(super) fn in_file(index: usize) -> Option<u32> {
+        u32::try_from(index).ok()?.checked_add(Self::FILE)
+    }
+
+    /// The index among the trust anchors of the certificate at `place`.
+    fn index(place: u32) -> Option<usize> {
+        usize::try_from(place.checked_sub(Self::FILE)?).ok()
+    }
 }
 
 /// The verified path of a session's client.
@@ -43,7 +58,7 @@ impl VerifiedPath {
         Self { route, anchors, not_after }
     }
 
-    #[cfg(feature = "proxy")]
+    #[cfg(any(feature = "proxy", test))]
     pub(super) fn route(&self) -> &PathRoute {
         &self.route
     }
@@ -54,24 +69,37 @@ impl VerifiedPath {
         self.not_after
     }
 
-    /// The trust anchor at the end of the path.
+    /// Whether its trust anchors have each certificate that it names among them.
+    #[cfg(feature = "proxy")]
+    pub(super) fn is_complete(&self) -> bool {
+        let mut indexes = self.route.places.iter().filter_map(|place| PathRoute::index(*place));
+        indexes.all(|index| index < self.anchors.certificates.len())
+    }
+
+    /// The trust anchor at the end of the path. A pinned certificate has none.
     #[must_use]
     pub fn anchor(&self) -> Option<&CertificateDer<'static>> {
-        let index = usize::try_from(self.route.anchor).ok()?;
-        self.anchors.certificates.get(index)
+        self.anchors.certificates.get(PathRoute::index(*self.route.places.last()?)?)
     }
 
-    /// Positions of leaf and intermediates among the certificates that the client presented.
-    pub(super) fn positions(&self) -> impl Iterator<Item = u8> + use<'_> {
-        self.route.presented.iter().copied()
+    /// The certificates of the path, leaf first, trust anchor last. The client `presented` some of
+    /// them.
+    pub fn certificates<'a, 'der>(
+        &'a self,
+        presented: &'a [CertificateDer<'der>],
+    ) -> impl DoubleEndedIterator<Item = &'a CertificateDer<'der>> + use<'a, 'der> {
+        self.route.places.iter().filter_map(|place| match PathRoute::index(*place) {
+            Some(index) => self.anchors.certificates.get(index),
+            None => presented.get(usize::try_from(*place).ok()?),
+        })
     }
 
-    /// The leaf and the intermediates of the path, in order, out of the certificates that the
-    /// client `presented`.
+    /// The certificates of the path without the trust anchor.
     pub fn without_anchor<'a, 'der>(
         &'a self,
         presented: &'a [CertificateDer<'der>],
     ) -> impl Iterator<Item = &'a CertificateDer<'der>> + use<'a, 'der> {
-        self.positions().filter_map(|position| presented.get(usize::from(position)))
+        let length = self.route.places.len().saturating_sub(self.anchor().iter().len());
+        self.certificates(presented).take(length)
     }
 }

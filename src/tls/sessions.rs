@@ -9,7 +9,6 @@
 use std::sync::Arc;
 
 use rustls::server::{ProducesTickets, StoresServerSessions};
-use smallvec::SmallVec;
 
 use super::handshake::{self, Handshake};
 use super::path::{PathRoute, StoredPath};
@@ -17,22 +16,24 @@ use crate::unix_time;
 
 /// Tickets or stored sessions, each preceded by its path.
 ///
-/// The path is the expiry (eight bytes), the index of the trust anchor (four bytes), the number of
-/// positions (one byte), and each position (one byte). Integers are big-endian. The session of a
-/// client without a certificate has no positions and does not expire with a path.
+/// The path is the expiry (eight bytes), the number of places (one byte), and each place (four
+/// bytes). Integers are big-endian. The session of a client without a certificate has no places and
+/// does not expire with a path.
 #[derive(Debug)]
 pub(super) struct ExpiringSessions<S>(pub(super) S);
 
 /// The session with its path in front. A session outside a handshake has expired.
 fn with_path(session: &[u8]) -> Vec<u8> {
     let path = handshake::with_current(|handshake| handshake.map(|it| stored_path(it)));
-    let (expiry, anchor, positions) = match &path {
-        None => (0, 0, &[][..]),
-        Some(None) => (u64::MAX, 0, &[][..]),
-        Some(Some(path)) => (path.expiry, path.route.anchor, &path.route.presented[..]),
+    let (expiry, places) = match &path {
+        None => (0, &[][..]),
+        Some(None) => (u64::MAX, &[][..]),
+        Some(Some(path)) => (path.expiry, &path.route.places[..]),
     };
-    let length = [u8::try_from(positions.len()).unwrap_or(0)];
-    [&expiry.to_be_bytes()[..], &anchor.to_be_bytes(), &length, positions, session].concat()
+    let length = [u8::try_from(places.len()).unwrap_or(0)];
+    let places = places.iter().flat_map(|place| place.to_be_bytes());
+    let head = expiry.to_be_bytes().into_iter().chain(length).chain(places);
+    head.chain(session.iter().copied()).collect()
 }
 
 /// The path of the handshake's client; `None` if it presented no certificate.
@@ -50,16 +51,15 @@ fn stored_path(handshake: &Handshake) -> Option<StoredPath> {
 /// in progress, and of a ticket that is issued in the resumed connection.
 fn unexpired(session: &[u8]) -> Option<Vec<u8>> {
     let (expiry, session) = session.split_first_chunk()?;
-    let (anchor, session) = session.split_first_chunk()?;
     let (length, session) = session.split_first()?;
-    let (positions, session) = session.split_at_checked(usize::from(*length))?;
+    let (places, session) = session.split_at_checked(usize::from(*length).checked_mul(4)?)?;
     let expiry = u64::from_be_bytes(*expiry);
     if unix_time::now() > expiry {
         return None;
     }
-    let presented = SmallVec::from_slice(positions);
-    let route = PathRoute { presented, anchor: u32::from_be_bytes(*anchor) };
-    let stored = (!positions.is_empty()).then_some(StoredPath { route, expiry });
+    let (places, _) = places.as_chunks();
+    let route = PathRoute { places: places.iter().map(|it| u32::from_be_bytes(*it)).collect() };
+    let stored = (!route.places.is_empty()).then_some(StoredPath { route, expiry });
     handshake::with_current(|handshake| {
         handshake?.stored = stored;
         Some(session.to_vec())
@@ -118,6 +118,8 @@ impl StoresServerSessions for ExpiringSessions<Arc<dyn StoresServerSessions>> {
 
 #[cfg(test)]
 mod tests {
+    use smallvec::smallvec;
+
     use super::*;
 
     /// Tickets in plain text.
@@ -151,7 +153,7 @@ mod tests {
         };
         assert_eq!(issue(&mut Handshake::default()), [true; 3]);
         let mut full = Handshake::default();
-        let route = PathRoute { presented: SmallVec::from_slice(&[0]), anchor: 0 };
+        let route = PathRoute { places: smallvec![0, PathRoute::FILE] };
         full.stored = Some(StoredPath { route, expiry: u64::MAX });
         let ticket = full.step(|| tickets.encrypt(b"session")).unwrap();
         let mut resumed = Handshake::default();
@@ -161,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_session_returns_with_the_path_it_was_stored_with() {
-        let route = PathRoute { presented: SmallVec::from_slice(&[0, 3, 1]), anchor: 70_000 };
+        let route = PathRoute { places: smallvec![0, 3, 1, 70_000] };
         let path = StoredPath { route, expiry: unix_time::now() + 60 };
         let mut first = Handshake::default();
         first.stored = Some(path.clone());

@@ -1,26 +1,80 @@
-//! CA certificates out of PEM, checked once so that a verifier built from them cannot fail.
+//! The certificates that clients are verified with, told apart once when they are loaded.
+//!
+//! A file has roots, the intermediates below them, and pinned client certificates. A verifier that
+//! is built from them cannot fail. `docs/decisions/client-cas.md` has the reasons.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 
-use rustls::RootCertStore;
-use rustls::pki_types::CertificateDer;
+use rustls::DistinguishedName;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, TrustAnchor};
+use smallvec::SmallVec;
+use webpki::EndEntityCert;
 
+use super::path_rules::{PathProblem, PathRule, PathRules};
+use super::signature::Signed;
+#[cfg(feature = "proxy")]
+use super::{CertificateSummary, Crls};
 use super::{FileContent, TlsFileError};
-use crate::spki::{self, ValidityPeriod};
+use crate::spki::{self, CertificateFields, ValidityPeriod};
 
-/// The CAs that may issue the peer's certificate.
+/// The certificates that may be at the end of a client's path, and the intermediates below them.
 #[derive(Debug)]
 pub struct TrustAnchors {
-    /// The CAs in the form that rustls verifies with.
-    pub store: Arc<RootCertStore>,
-    /// The certificates as they were in the file, in the order of `store`.
+    /// The certificates as they were in the file.
     pub certificates: Vec<CertificateDer<'static>>,
-    /// The validities of `certificates`, which `store` does not have.
-    validities: Vec<ValidityPeriod>,
+    /// The facts about `certificates`, in the same order.
+    facts: Vec<AnchorFacts>,
+    /// The roots in the form that rustls-webpki verifies with.
+    pub(super) roots: Vec<TrustAnchor<'static>>,
+    /// The index of each of `roots` in `certificates`.
+    root_indexes: Vec<usize>,
+    /// The indexes of the intermediates in `certificates`.
+    intermediates: Vec<usize>,
+    /// The indexes of the pins that no CA of the file issued, in the order of their bytes.
+    pins: Vec<usize>,
 }
 
-/// The CAs in a PEM file.
+/// Maximum number of intermediates of the file that the search for a path gets. It visits 24.
+const MAX_CANDIDATES: usize = 48;
+
+/// The use of a certificate among trust anchors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AnchorKind {
+    /// A CA that another CA of the file issued. It completes paths, and ends none.
+    Intermediate,
+    /// A certificate that is no CA. It admits the client that has it, and issues nothing.
+    Pin,
+    /// Any other CA: the end of a path.
+    Root,
+}
+
+/// The numbers of the certificates of each kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct AnchorCounts {
+    /// CAs at which a path may end.
+    pub roots: usize,
+    /// CAs below them.
+    pub intermediates: usize,
+    /// Certificates that are no CAs.
+    pub pins: usize,
+}
+
+/// What was read from a certificate when it was loaded.
+#[derive(Debug)]
+pub(super) struct AnchorFacts {
+    pub(super) kind: AnchorKind,
+    pub(super) validity: ValidityPeriod,
+    /// The names in DER.
+    pub(super) subject: Box<[u8]>,
+    issuer: Box<[u8]>,
+    /// The rules, as far as they are the same in each handshake.
+    pub(super) rules: PathRules,
+    /// Why no path may end at this certificate. On a path, an intermediate is checked again.
+    pub(super) problem: Option<PathProblem>,
+}
+
+/// The certificates in a PEM file.
 ///
 /// # Errors
 /// Returns an error if the PEM is broken, holds no certificate, or holds one that cannot be a trust
@@ -30,7 +84,7 @@ pub fn trust_anchors(pem: &[u8]) -> Result<TrustAnchors, TlsFileError> {
 }
 
 impl TrustAnchors {
-    /// The CAs with these certificates.
+    /// Tells the certificates apart.
     ///
     /// # Errors
     /// Returns an error if there is no certificate, or one that cannot be a trust anchor.
@@ -38,28 +92,241 @@ impl TrustAnchors {
         if certificates.is_empty() {
             return Err(TlsFileError::NoCertificate(FileContent::Empty));
         }
-        let mut store = RootCertStore::empty();
-        let mut validities = Vec::with_capacity(certificates.len());
-        for (position, certificate) in (1..).zip(&certificates) {
-            store
-                .add(certificate.clone())
-                .map_err(|source| TlsFileError::Anchor { position, source })?;
-            let validity = spki::validity(certificate);
-            validities.push(validity.map_err(|_| TlsFileError::AnchorValidity { position })?);
-        }
-        Ok(Self { store: Arc::new(store), certificates, validities })
+        let facts = (1..).zip(&certificates).map(|(position, it)| AnchorFacts::of(it, position));
+        let mut facts = facts.collect::<Result<Vec<_>, _>>()?;
+        let issuers = issuers(&certificates, &facts);
+        tell_apart(&mut facts, &issuers);
+        let of_kind = |kind| {
+            let all = facts.iter().enumerate();
+            all.filter(move |(_, it)| it.kind == kind).map(|(index, _)| index)
+        };
+        let root_indexes: Vec<_> = of_kind(AnchorKind::Root).collect();
+        let roots = root_indexes.iter().filter_map(|index| certificates.get(*index));
+        let roots = roots.filter_map(|root| webpki::anchor_from_trusted_cert(root).ok());
+        let roots: Vec<_> = roots.map(|root| root.to_owned()).collect();
+        // A path over its CA judges more than the pin.
+        let is_alone = |index: &usize| issuers.get(*index).is_some_and(Vec::is_empty);
+        let mut pins: Vec<_> = of_kind(AnchorKind::Pin).filter(is_alone).collect();
+        pins.sort_by_key(|index| certificates.get(*index).map(AsRef::as_ref));
+        let intermediates = of_kind(AnchorKind::Intermediate).collect();
+        Ok(Self { roots, root_indexes, intermediates, pins, facts, certificates })
+    }
+
+    /// The certificates with their kinds.
+    pub fn with_kind(&self) -> impl Iterator<Item = (&CertificateDer<'static>, AnchorKind)> {
+        self.certificates.iter().zip(self.facts.iter().map(|facts| facts.kind))
     }
 
     /// The certificates with their validities.
     pub fn with_validity(
         &self,
     ) -> impl Iterator<Item = (&CertificateDer<'static>, ValidityPeriod)> {
-        self.certificates.iter().zip(self.validities.iter().copied())
+        self.certificates.iter().zip(self.facts.iter().map(|facts| facts.validity))
     }
 
-    /// The validity of the CA at `index`.
-    pub(super) fn validity(&self, index: usize) -> Option<ValidityPeriod> {
-        self.validities.get(index).copied()
+    /// Why certificates admit nobody: they break a rule, are the `own` certificate of the service,
+    /// or are on a list of `crls`.
+    #[cfg(feature = "proxy")]
+    pub fn problems(
+        &self,
+        own: Option<&CertificateDer<'_>>,
+        crls: &Crls,
+    ) -> impl Iterator<Item = String> {
+        let all = self.certificates.iter().zip(&self.facts);
+        all.filter_map(move |(certificate, facts)| {
+            let subject = || CertificateSummary::of(certificate).name().to_owned();
+            if crls.revoke(certificate) {
+                return Some(format!("{} is revoked by a list in use; remove it", subject()));
+            }
+            if Some(certificate) == own && facts.kind == AnchorKind::Pin {
+                let own = "is the service's own certificate, and no CA; give the CA of the clients";
+                return Some(format!("{} {own}", subject()));
+            }
+            facts.problem.as_ref().map(|problem| format!("{problem}; replace or remove it"))
+        })
+    }
+
+    /// The numbers of the certificates of each kind.
+    #[must_use]
+    pub fn counts(&self) -> AnchorCounts {
+        let count = |kind| self.facts.iter().filter(|facts| facts.kind == kind).count();
+        AnchorCounts {
+            roots: count(AnchorKind::Root),
+            intermediates: count(AnchorKind::Intermediate),
+            pins: count(AnchorKind::Pin),
+        }
+    }
+
+    /// The names that clients select their certificates by: those of CAs, and of the issuers of
+    /// pins.
+    pub(super) fn hints(&self) -> Vec<DistinguishedName> {
+        let names = self.facts.iter().map(|facts| match facts.kind {
+            AnchorKind::Intermediate | AnchorKind::Root => &facts.subject,
+            AnchorKind::Pin => &facts.issuer,
+        });
+        names.map(|name| DistinguishedName::from(name.to_vec())).collect()
+    }
+
+    /// The certificate at `index`, with its facts.
+    pub(super) fn get(&self, index: usize) -> Option<(&CertificateDer<'static>, &AnchorFacts)> {
+        self.certificates.get(index).zip(self.facts.get(index))
+    }
+
+    /// The index of one of `roots`.
+    pub(super) fn index_of(&self, root: &TrustAnchor<'_>) -> Option<usize> {
+        let address = std::ptr::from_ref(root).addr();
+        let position = self.roots.iter().position(|it| std::ptr::from_ref(it).addr() == address)?;
+        self.root_indexes.get(position).copied()
+    }
+
+    /// The index of the pin with exactly these bytes.
+    pub(super) fn pin(&self, leaf: &[u8]) -> Option<usize> {
+        let bytes = |index: &usize| self.certificates.get(*index).map_or(&[][..], AsRef::as_ref);
+        let place = self.pins.binary_search_by(|pin| bytes(pin).cmp(leaf)).ok()?;
+        self.pins.get(place).copied()
+    }
+
+    /// Whether no certificate is an intermediate.
+    pub(super) fn has_no_intermediates(&self) -> bool {
+        self.intermediates.is_empty()
+    }
+
+    /// The certificates that may be on the path of `leaf`: those that the client presented, and the
+    /// intermediates of the file that may lead from one of them to a root.
+    pub(super) fn complete<'a>(
+        &'a self,
+        leaf: &CertificateDer<'_>,
+        presented: &'a [CertificateDer<'_>],
+    ) -> SmallVec<[CertificateDer<'a>; 16]> {
+        let borrowed = |it: &'a CertificateDer<'_>| CertificateDer::from(it.as_ref());
+        let mut found: SmallVec<_> = presented.iter().map(borrowed).collect();
+        let limit = presented.len().saturating_add(MAX_CANDIDATES);
+        for certificate in std::iter::once(leaf).chain(presented) {
+            if let Ok(fields) = CertificateFields::of(certificate) {
+                self.add_above(fields.issuer, &mut found, limit);
+            }
+        }
+        found
+    }
+
+    /// Adds the intermediates that may lead from a certificate of `issuer` to a root.
+    fn add_above<'a>(
+        &'a self,
+        issuer: &[u8],
+        found: &mut SmallVec<[CertificateDer<'a>; 16]>,
+        limit: usize,
+    ) {
+        for (certificate, facts) in self.intermediates.iter().filter_map(|it| self.get(*it)) {
+            let is_above = *facts.subject == *issuer && found.len() < limit;
+            if is_above && !found.contains(certificate) {
+                found.push(CertificateDer::from(certificate.as_ref()));
+                self.add_above(&facts.issuer, found, limit);
+            }
+        }
+    }
+
+    /// The index of the intermediate with exactly these bytes.
+    pub(super) fn position(&self, certificate: &CertificateDer<'_>) -> Option<usize> {
+        self.intermediates
+            .iter()
+            .copied()
+            .find(|index| self.certificates.get(*index) == Some(certificate))
+    }
+
+    /// The largest number of roots with the same name.
+    pub(super) fn same_name(&self) -> usize {
+        let mut counts = HashMap::new();
+        for root in &self.roots {
+            let count = counts.entry(root.subject.as_ref()).or_insert(0_usize);
+            *count = count.saturating_add(1);
+        }
+        counts.into_values().max().unwrap_or(0)
+    }
+}
+
+impl AnchorFacts {
+    /// The facts that the certificate itself states.
+    fn of(certificate: &CertificateDer<'_>, position: usize) -> Result<Self, TlsFileError> {
+        let unusable = |source| TlsFileError::Anchor { position, source };
+        if let Err(error) = webpki::anchor_from_trusted_cert(certificate) {
+            return Err(unusable(super::verification_error::certificate_error(error).into()));
+        }
+        let unreadable = |_| TlsFileError::AnchorValidity { position };
+        let validity = spki::validity(certificate).map_err(unreadable)?;
+        let fields = CertificateFields::of(certificate).map_err(unreadable)?;
+        let (subject, issuer) = (fields.subject.into(), fields.issuer.into());
+        let parsed = EndEntityCert::try_from(certificate).map(drop);
+        let mut rules = PathRules::of(certificate);
+        if let (Some(rules), Err(webpki::Error::UnsupportedCertVersion)) = (&mut rules, &parsed) {
+            // Before version 3, a CA was told by its own signature alone.
+            rules.is_ca = fields.subject == fields.issuer;
+        }
+        let is_ca = rules.as_ref().is_some_and(|rules| rules.is_ca);
+        let kind = if is_ca { AnchorKind::Root } else { AnchorKind::Pin };
+        let rule = match (&rules, parsed) {
+            (None, _) => Some(PathRule::Encoding),
+            (Some(rules), Ok(())) => rules.anchor_problem(),
+            (Some(rules), Err(_)) if rules.is_ca => rules.anchor_problem(),
+            (Some(_), Err(webpki::Error::UnsupportedCertVersion)) => Some(PathRule::Version),
+            (Some(_), Err(_)) => Some(PathRule::CriticalExtension),
+        };
+        let problem = rule.map(|rule| PathProblem::new(rule, certificate));
+        let rules = rules.unwrap_or_default();
+        Ok(Self { kind, validity, subject, issuer, rules, problem })
+    }
+}
+
+/// For each certificate, the indexes of the CAs that issued it, without itself. A certificate that
+/// names itself as its issuer has none.
+fn issuers(certificates: &[CertificateDer<'_>], facts: &[AnchorFacts]) -> Vec<Vec<usize>> {
+    let mut by_name: HashMap<&[u8], Vec<(usize, &[u8])>> = HashMap::new();
+    for ((index, facts), certificate) in facts.iter().enumerate().zip(certificates) {
+        if facts.rules.is_ca
+            && let Ok(spki) = spki::of_certificate(certificate)
+        {
+            by_name.entry(&facts.subject).or_default().push((index, spki));
+        }
+    }
+    let issuers = facts.iter().zip(certificates).map(|(facts, certificate)| {
+        let named = by_name.get(&facts.issuer[..]).filter(|_| facts.issuer != facts.subject);
+        let (Some(named), Ok(signed)) = (named, Signed::parse(certificate)) else {
+            return Vec::new();
+        };
+        let signers = named.iter().filter(|(_, spki)| signed.verify(spki).is_ok());
+        signers.map(|(index, _)| *index).collect()
+    });
+    issuers.collect()
+}
+
+/// Makes intermediates of the roots that a root leads to.
+///
+/// Of a circle of CAs that no root leads to, one stays a root: the first of the file, or the one
+/// that its issuers lead to.
+fn tell_apart(facts: &mut [AnchorFacts], issuers: &[Vec<usize>]) {
+    let issuers_of = |index: usize| issuers.get(index).map_or(&[][..], Vec::as_slice);
+    let mut open: Vec<usize> = (0..facts.len()).collect();
+    open.retain(|index| !issuers_of(*index).is_empty());
+    open.retain(|index| facts.get(*index).is_some_and(|facts| facts.kind == AnchorKind::Root));
+    while let Some(first) = open.first() {
+        let before = open.len();
+        // The issuers of those that are still open may be roots themselves.
+        let (found, rest): (Vec<_>, Vec<_>) = (open.iter().copied())
+            .partition(|index| issuers_of(*index).iter().any(|issuer| !open.contains(issuer)));
+        for index in found {
+            if let Some(facts) = facts.get_mut(index) {
+                facts.kind = AnchorKind::Intermediate;
+            }
+        }
+        if rest.len() == before {
+            let (mut seen, mut top) = (Vec::new(), *first);
+            while !seen.contains(&top) {
+                seen.push(top);
+                top = issuers_of(top).first().copied().unwrap_or(top);
+            }
+            open.retain(|index| *index != top);
+        } else {
+            open = rest;
+        }
     }
 }
 

@@ -19,6 +19,7 @@ mod admission {
     mod actions;
     mod alerts;
     mod blocklists;
+    mod cas;
     mod clients;
     mod encodings;
     mod held;

@@ -317,6 +317,25 @@ impl Pki {
         self.sign(&self.issuer, name, Kind::P256, parameters)
     }
 
+    /// A client that signed its own certificate, and a client whose certificate it signed.
+    pub fn self_signed_client(&self, name: &str) -> (Party, Party) {
+        let key = KeyPair::generate().unwrap();
+        let mut parameters = CertificateParams::default();
+        parameters.distinguished_name.push(DnType::CommonName, name);
+        parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let made = parameters.self_signed(&key).unwrap();
+        let paths = ["pem", "key"].map(|kind| self.path(&format!("{name}.{kind}")));
+        std::fs::write(&paths[0], made.pem()).unwrap();
+        std::fs::write(&paths[1], key.serialize_pem()).unwrap();
+        let [certificate, private_key] = paths;
+        let (spki, key_der) = (key.subject_public_key_info(), key.serialize_der());
+        let (name, der) = (name.to_owned(), made.der().clone());
+        let party = Party { name, certificate, private_key, der, spki, key: key_der };
+        let below = CertificateParams::default();
+        let forged = self.sign(&Issuer::new(parameters, key), "forged", Kind::P256, below);
+        (party, forged)
+    }
+
     /// A client whose certificate has about 20 KiB.
     pub fn large_client(&self, name: &str) -> Party {
         let mut parameters = CertificateParams::default();

@@ -10,7 +10,7 @@ use hyper::header::HeaderName;
 
 use super::super::{
     AskersConfig, AuthorizerConfig, AuthorizerLimits, AuthorizerProtocol, AuthorizerTls,
-    ClientAuthMode, ClientChecks, ExpiredCrl, ListenAddress, ServiceConfig, raw,
+    ClientAuthMode, ClientChecks, ListenAddress, ServiceConfig, raw,
 };
 use super::Checker;
 use super::service::merge;
@@ -177,6 +177,7 @@ impl Checker<'_> {
                 ("intermediates", raw.intermediates.is_some()),
                 ("crls", !raw.crls.is_empty()),
                 ("expired_crl", raw.expired_crl.is_some()),
+                ("revocation", raw.revocation.is_some()),
             ];
             for (key, is_set) in needs {
                 if is_set {
@@ -192,7 +193,8 @@ impl Checker<'_> {
             intermediates: (raw.intermediates.as_deref())
                 .map(|path| self.path(&at("intermediates"), path)),
             crls: self.paths(&at("crls"), &raw.crls),
-            expired_crl: raw.expired_crl.unwrap_or(ExpiredCrl::Reject),
+            expired_crl: raw.expired_crl.unwrap_or_default(),
+            revocation: raw.revocation.unwrap_or_default(),
         }
     }
 

@@ -10,7 +10,9 @@ use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
 use super::super::number::Bounded;
 use super::super::units::{self, DurationText, SizeText};
-use super::super::{AuthorizerProtocol, ClientAuthMode, ExpiredCrl, HeaderEncoding, TlsVersion};
+use super::super::{
+    AuthorizerProtocol, ClientAuthMode, ExpiredCrl, HeaderEncoding, RevocationDepth, TlsVersion,
+};
 use super::{RawAllow, RawAskedPolicy};
 
 #[derive(Debug, Deserialize)]
@@ -102,6 +104,7 @@ pub(in crate::config) struct RawChecks {
     pub(in crate::config) intermediates: Option<PathBuf>,
     pub(in crate::config) crls: Vec<PathBuf>,
     pub(in crate::config) expired_crl: Option<ExpiredCrl>,
+    pub(in crate::config) revocation: Option<RevocationDepth>,
     pub(in crate::config) allow: Option<RawAllow>,
 }
 

@@ -7,7 +7,9 @@ use serde::Deserialize;
 
 use super::super::number::Bounded;
 use super::super::units::{self, DurationText, SizeText};
-use super::super::{AlpnProtocol, ClientAuthMode, ExpiredCrl, ForwardConfig, Protocol, TlsVersion};
+use super::super::{
+    AlpnProtocol, ClientAuthMode, ExpiredCrl, ForwardConfig, Protocol, RevocationDepth, TlsVersion,
+};
 use super::{Connections, RawAllow, RawPolicy, RawUpstream};
 
 #[derive(Debug, Deserialize)]
@@ -72,6 +74,8 @@ pub(in crate::config) struct RawClientAuth {
     pub(in crate::config) crls: Vec<PathBuf>,
     #[serde(default)]
     pub(in crate::config) expired_crl: ExpiredCrl,
+    #[serde(default)]
+    pub(in crate::config) revocation: RevocationDepth,
     pub(in crate::config) allow: Option<RawAllow>,
 }
 

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{CertificateExpiry, CrlReport, PolicyReport, ReloadReport};
 use crate::config::AuthorizerConfig;
 use crate::snapshot::last_question::LastQuestion;
-use crate::tls::Crls;
+use crate::tls::{AnchorCounts, Crls};
 
 /// An authorizer and the last attempt to read its files.
 #[derive(Debug, Clone, Serialize)]
@@ -29,6 +29,8 @@ pub struct AuthorizerReport {
     pub certificate_not_after: Option<u64>,
     /// When the first CA of clients or askers expires.
     pub trust_anchor_not_after: Option<u64>,
+    /// The numbers of roots, intermediates and pinned certificates in `client_auth.trust_anchors`.
+    pub trust_anchors: AnchorCounts,
     /// When the first CRL expires.
     pub crl_next_update: Option<u64>,
     /// The CRLs in use.
@@ -56,6 +58,7 @@ impl AuthorizerReport {
             last_question,
             certificate_not_after: expiry.server,
             trust_anchor_not_after: expiry.trust_anchor,
+            trust_anchors: expiry.anchors,
             crl_next_update: expiry.crl,
             crls: CrlReport::all(crls),
             last_reload,

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::{CrlReport, PolicyReport, ReloadReport};
 use crate::config::ServiceConfig;
-use crate::tls::Crls;
+use crate::tls::{AnchorCounts, Crls};
 
 /// A service in use and the last attempt to read its files.
 #[derive(Debug, Clone, Serialize)]
@@ -27,6 +27,8 @@ pub struct ServiceReport {
     /// Expiry of the client CA that expires first, in seconds since the Unix epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trust_anchor_not_after: Option<u64>,
+    /// The numbers of roots, intermediates and pinned certificates in `client_auth.trust_anchors`.
+    pub trust_anchors: AnchorCounts,
     /// When the client certificate for the upstream expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream_certificate_not_after: Option<u64>,
@@ -57,6 +59,7 @@ impl ServiceReport {
             policy: PolicyReport::new(&config.policy),
             certificate_not_after: expiry.server.unwrap_or_default(),
             trust_anchor_not_after: expiry.trust_anchor,
+            trust_anchors: expiry.anchors,
             upstream_certificate_not_after: expiry.upstream_client,
             crl_next_update: expiry.crl,
             crls: CrlReport::all(crls),
@@ -65,9 +68,11 @@ impl ServiceReport {
     }
 }
 
-/// Expiry of the certificates and CRLs of a service, in seconds since the Unix epoch.
+/// The certificates and CRLs of a service; expiries are in seconds since the Unix epoch.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::snapshot) struct CertificateExpiry {
+    /// The numbers of certificates among the trust anchors.
+    pub(in crate::snapshot) anchors: AnchorCounts,
     /// Expiry of the server certificate; `None` for an authorizer without TLS.
     pub(in crate::snapshot) server: Option<u64>,
     /// Expiry of the client CA that expires first.

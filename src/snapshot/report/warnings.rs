@@ -53,7 +53,8 @@ fn subject(warning: &Warning) -> (&'static str, Option<&str>) {
         | Warning::CrlMissing { file, .. }
         | Warning::IntermediatesUnused { file }
         | Warning::NameNotCovered { file, .. }
-        | Warning::TrustAnchorPeriod { file, .. } => of_owner(&file.owner),
+        | Warning::TrustAnchorPeriod { file, .. }
+        | Warning::TrustAnchorUnusable { file, .. } => of_owner(&file.owner),
         Warning::Crl { owner, .. } | Warning::OpenAccess { owner, .. } => of_owner(owner),
         Warning::EmptyFilter { filter } | Warning::LastGoodInUse { filter, .. } => {
             ("filter", Some(filter))
@@ -97,6 +98,7 @@ fn is_elsewhere(warning: &Warning) -> bool {
         | Warning::IntermediatesUnused { .. }
         | Warning::NameNotCovered { .. }
         | Warning::OpenAccess { .. }
+        | Warning::TrustAnchorUnusable { .. }
         | Warning::UnsafePermissions(_) => false,
     }
 }

@@ -16,8 +16,7 @@ use rustls::time_provider::TimeProvider;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
 
 use super::*;
-use crate::config::ExpiredCrl;
-use crate::guard::Depth;
+use crate::config::{ExpiredCrl, RevocationDepth};
 use crate::tls::{
     ClientVerifier, CrlIssuers, CrlLoader, CrlMarks, Crls, Handshake, TrustAnchors, VerifiedPath,
 };
@@ -180,8 +179,8 @@ fn connect_twice(
     client: &Party,
     chain: &[&Party],
     now: u64,
-) -> Result<Vec<u8>, String> {
-    let positions = |path: VerifiedPath| path.positions().collect::<Vec<_>>();
+) -> Result<Vec<u32>, String> {
+    let positions = |path: VerifiedPath| path.route().places.to_vec();
     let warm = connect(verifier, client, chain, now);
     let warm = warm.map(|(_, path)| positions(path)).map_err(|error| error.to_string());
     let certificates: Vec<_> = chain.iter().map(|party| party.certificate.clone()).collect();
@@ -221,8 +220,12 @@ fn dates_count_as_without_a_cache_also_if_the_clock_goes_back() {
     let verifier = Arc::new(root.verifier());
     let days = [0, 0, 1, 3, 3, 6, 6, 9, 0, 3].map(|day| NOW + day * DAY);
     let results = days.map(|now| connect_twice(&verifier, &client, &chain, now));
-    assert_eq!(results[0].as_deref(), Ok(&[0, 2][..]));
-    assert_eq!(results[3].as_deref(), Ok(&[0, 1][..]), "the first path that is valid");
+    assert_eq!(results[0].as_deref(), Ok(&[0, 2, PathRoute::FILE][..]));
+    assert_eq!(
+        results[3].as_deref(),
+        Ok(&[0, 1, PathRoute::FILE][..]),
+        "the first path that is valid"
+    );
     assert!(results[7].as_ref().unwrap_err().contains("expired"), "{:?}", results[7]);
     assert_eq!(results[8], results[0]);
     // The first and the last second of a validity, and those around it.
@@ -240,7 +243,7 @@ fn an_expired_revocation_list_rejects_a_cached_client() {
     let root = Party::root("root");
     let client = root.certify(parameters("client", -9..90));
     let (crl, expired) = (root.crl(&[], 1), ExpiredCrl::Reject);
-    let verifier = Arc::new(root.verifier().with_crls(crl, expired, Depth::Leaf));
+    let verifier = Arc::new(root.verifier().with_crls(crl, expired, RevocationDepth::Path));
     for now in [NOW, NOW, NOW + DAY - 1] {
         connect_twice(&verifier, &client, &[&client], now).unwrap();
     }
@@ -268,7 +271,7 @@ fn other_lists_and_other_trust_anchors_make_a_new_verifier_with_an_empty_cache()
     let new = root.verifier();
     let warm = Arc::try_unwrap(cached()).unwrap();
     for verifier in [new, warm] {
-        let verifier = verifier.with_crls(crl.clone(), ExpiredCrl::Reject, Depth::Leaf);
+        let verifier = verifier.with_crls(crl.clone(), ExpiredCrl::Reject, RevocationDepth::Path);
         let error = connect_twice(&Arc::new(verifier), &client, &[&client], NOW).unwrap_err();
         assert!(error.to_lowercase().contains("revoked"), "{error}");
     }
@@ -288,9 +291,9 @@ fn the_same_leaf_with_other_intermediates_is_another_chain() {
     let verifier = Arc::new(root.verifier());
     for _ in 0..2 {
         let path = connect_twice(&verifier, &client, &[&client, &intermediate], NOW);
-        assert_eq!(path.as_deref(), Ok(&[0, 1][..]));
+        assert_eq!(path.as_deref(), Ok(&[0, 1, PathRoute::FILE][..]));
         let path = connect_twice(&verifier, &client, &[&client, &unrelated, &intermediate], NOW);
-        assert_eq!(path.as_deref(), Ok(&[0, 2][..]));
+        assert_eq!(path.as_deref(), Ok(&[0, 2, PathRoute::FILE][..]));
         connect_twice(&verifier, &client, &[&client], NOW).unwrap_err();
         connect_twice(&verifier, &client, &[&client, &unrelated], NOW).unwrap_err();
     }
@@ -317,7 +320,7 @@ fn connections_of_one_client_share_the_copy_of_its_certificates() {
 fn chain(number: u64, size: usize) -> VerifiedChain {
     let mut leaf = number.to_be_bytes().to_vec();
     leaf.resize(size, 0);
-    let route = PathRoute { presented: smallvec::smallvec![0], anchor: 0 };
+    let route = PathRoute { places: smallvec::smallvec![0, PathRoute::FILE] };
     let presented = Arc::from([CertificateDer::from(leaf)]);
     VerifiedChain { presented, route, not_after: Duration::MAX, times: 0..10 }
 }

@@ -71,6 +71,6 @@ pub struct PresentedPath {
 impl PresentedPath {
     /// The certificates of the path, leaf first, trust anchor last.
     pub fn certificates(&self) -> impl Iterator<Item = &CertificateDer<'static>> {
-        self.path.without_anchor(&self.presented).chain(self.path.anchor())
+        self.path.certificates(&self.presented)
     }
 }

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use rustls::pki_types::{CertificateDer, UnixTime};
 
-use crate::config::ExpiredCrl;
-use crate::guard::Depth;
+use crate::config::{ExpiredCrl, RevocationDepth};
 use crate::spki;
 use crate::tls::Crls;
 use crate::tls::crls::IssuerKey;
@@ -16,32 +15,51 @@ pub(super) struct Revocation {
     pub(super) crls: Arc<Crls>,
     pub(super) expired: ExpiredCrl,
     /// The certificates whose revocation is checked.
-    pub(super) depth: Depth,
+    pub(super) depth: RevocationDepth,
 }
 
 impl Revocation {
-    /// Checks each certificate of the path with the key that signed it.
+    /// Checks each certificate of the path with the key that signed it. The issuer of the client
+    /// needs a list; other CAs are checked as far as there are lists.
     pub(super) fn check(
         &self,
         path: &webpki::VerifiedPath<'_>,
-        anchor_certificate: &CertificateDer<'_>,
+        anchor: &CertificateDer<'_>,
         now: UnixTime,
     ) -> Result<(), webpki::Error> {
-        let anchor_key = IssuerKey {
-            name: &path.anchor().subject,
-            spki: spki::of_certificate(anchor_certificate).map_err(|_| webpki::Error::BadDer)?,
-        };
         let mut certificate: &webpki::Cert<'_> = path.end_entity();
+        let mut is_client = true;
+        let mut check = |issuer: &[u8], name: &[u8], certificate: &webpki::Cert<'_>| {
+            let spki = spki::of_certificate(issuer).map_err(|_| webpki::Error::BadDer)?;
+            match self.check_one(IssuerKey { name, spki: Some(spki) }, certificate, now) {
+                Err(webpki::Error::UnknownRevocationStatus) if !is_client => Ok(()),
+                result => {
+                    is_client = false;
+                    result
+                }
+            }
+        };
         for issuer in path.intermediate_certificates() {
-            let der = issuer.der();
-            let spki = spki::of_certificate(&der).map_err(|_| webpki::Error::BadDer)?;
-            self.check_one(IssuerKey { name: issuer.subject(), spki }, certificate, now)?;
-            if self.depth == Depth::Leaf {
+            check(&issuer.der(), issuer.subject(), certificate)?;
+            if self.depth == RevocationDepth::Leaf {
                 return Ok(());
             }
             certificate = issuer;
         }
-        self.check_one(anchor_key, certificate, now)
+        check(anchor, &path.anchor().subject, certificate)
+    }
+
+    /// Checks a pinned certificate. The key of its issuer is not known; nobody but the client
+    /// itself could revoke a certificate that is its own issuer.
+    pub(super) fn check_pin(
+        &self,
+        pin: &webpki::Cert<'_>,
+        now: UnixTime,
+    ) -> Result<(), webpki::Error> {
+        match self.check_one(IssuerKey { name: pin.issuer(), spki: None }, pin, now) {
+            Err(webpki::Error::UnknownRevocationStatus) if pin.issuer() == pin.subject() => Ok(()),
+            result => result,
+        }
     }
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "an unexpected error is an unknown status")]

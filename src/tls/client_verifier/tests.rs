@@ -1,6 +1,10 @@
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
+};
 
 use super::*;
+use crate::tls::AnchorCounts;
+use crate::tls::path::PathRoute;
 
 /// Certificates of one CA, with names of its own choice.
 struct Ca(Issuer<'static, KeyPair>);
@@ -20,6 +24,11 @@ impl Ca {
         let key = KeyPair::generate().unwrap();
         let certificate = parameters(name).signed_by(&key, &self.0).unwrap();
         (Self(Issuer::new(parameters(name), key)), certificate.der().clone())
+    }
+
+    /// A certificate of this CA for the key of another CA.
+    fn cross_sign(&self, name: &str, other: &Self) -> CertificateDer<'static> {
+        parameters(name).signed_by(other.0.key(), &self.0).unwrap().der().clone()
     }
 
     fn leaf(&self) -> CertificateDer<'static> {
@@ -53,7 +62,7 @@ fn the_path_has_the_certificates_that_lead_to_the_anchor_in_order() {
     let (_, unrelated) = Ca::root("unrelated");
     let intermediates = [&chain[..], &[unrelated.clone(), anchor.clone()]].concat();
     let path = verifier(&anchor).verify(&leaf, &intermediates, UnixTime::now()).unwrap();
-    assert_eq!(path.positions().collect::<Vec<_>>(), [0, 6, 5, 4, 3, 2, 1]);
+    assert_eq!(path.route().places[..], [0, 6, 5, 4, 3, 2, 1, PathRoute::FILE]);
     assert_eq!(path.anchor(), Some(&anchor));
     let presented = [&[leaf.clone()][..], &intermediates].concat();
     let expected: Vec<_> = std::iter::once(&leaf).chain(chain.iter().rev()).collect();
@@ -114,4 +123,93 @@ fn a_presented_chain_is_found_within_its_dates_only() {
     let many = vec![leaf.clone(); MAX_CERTIFICATES + 1];
     assert!(verifier.verify_presented(&many, within).is_err());
     assert!(verifier.verify_presented(&[], within).is_err());
+}
+
+/// The error for a client of `root`, with these certificates in the file and in its message.
+fn error(file: &[&CertificateDer<'static>], chain: &[CertificateDer<'static>]) -> Option<String> {
+    let file = file.iter().map(|certificate| (*certificate).clone()).collect();
+    let verifier = ClientVerifier::new(Arc::new(TrustAnchors::new(file).unwrap()));
+    let verified = verifier.verify(&chain[0], &chain[1..], UnixTime::now());
+    verified.err().map(|error| error.to_string())
+}
+
+#[test]
+fn a_search_ends_after_eight_signatures_that_do_not_verify() {
+    let (root, anchor) = Ca::root("root");
+    // CAs that claim to be issued by the root, and a client that claims to be issued by them.
+    let forged = |_| Ca::new("root").certify("issuing");
+    let (mut cas, mut chain): (Vec<_>, Vec<_>) = (0..9).map(forged).unzip();
+    chain.insert(0, cas.remove(0).leaf());
+    let problem = error(&[&anchor], &chain).unwrap();
+    assert!(problem.contains("MaximumSignatureChecksExceeded"), "{problem}");
+    // Seven of them do not keep the client of a good CA out.
+    let (issuing, good) = root.certify("issuing");
+    let chain = [&[issuing.leaf()], &chain[1..8], &[good]].concat();
+    assert_eq!(error(&[&anchor], &chain), None);
+    // Neither do many roots of one name, as SPIRE makes them.
+    let (mut file, leaf) = (vec![anchor], root.leaf());
+    file.splice(0..0, (0..20).map(|_| Ca::root("root").1));
+    assert_eq!(error(&file.iter().collect::<Vec<_>>(), &[leaf]), None);
+}
+
+#[test]
+fn a_cross_signed_ca_and_one_with_a_new_key_keep_working() {
+    let ((old, old_root), (new, new_root)) = (Ca::root("old"), Ca::root("new"));
+    let cross = old.cross_sign("new", &new);
+    let leaf = new.leaf();
+    assert_eq!(error(&[&old_root], &[leaf.clone(), cross.clone()]), None);
+    assert_eq!(error(&[&old_root, &cross], std::slice::from_ref(&leaf)), None);
+    assert_eq!(error(&[&new_root, &old_root, &cross], std::slice::from_ref(&leaf)), None);
+    // The same name with a new key, certified by the old one.
+    let renewed = Ca::new("old");
+    let with_old = old.cross_sign("old", &renewed);
+    assert_eq!(error(&[&old_root], &[renewed.leaf(), with_old]), None);
+}
+
+#[test]
+fn cas_that_issued_each_other_have_one_root() {
+    let (a, b) = (Ca::new("a"), Ca::new("b"));
+    let (a_by_b, b_by_a) = (b.cross_sign("a", &a), a.cross_sign("b", &b));
+    let (below, c) = a.certify("c");
+    let file = vec![c, b_by_a, a_by_b];
+    let anchors = TrustAnchors::new(file.clone()).unwrap();
+    let counts = AnchorCounts { roots: 1, intermediates: 2, pins: 0 };
+    assert_eq!(anchors.counts(), counts);
+    for leaf in [a.leaf(), b.leaf(), below.leaf()] {
+        assert_eq!(error(&file.iter().collect::<Vec<_>>(), &[leaf]), None);
+    }
+    let alone = TrustAnchors::new(vec![file[0].clone()]).unwrap();
+    assert_eq!(alone.counts(), AnchorCounts { roots: 1, intermediates: 0, pins: 0 });
+}
+
+#[test]
+fn a_reason_names_the_certificate_and_the_rule() {
+    let (root, anchor) = Ca::root("root");
+    let issue = |change: fn(&mut CertificateParams)| {
+        let mut client = CertificateParams::default();
+        client.distinguished_name = rcgen::DistinguishedName::new();
+        client.distinguished_name.push(DnType::CommonName, "client");
+        client.subject_alt_names = vec![SanType::URI("spiffe://a/b".try_into().unwrap())];
+        change(&mut client);
+        let key = KeyPair::generate().unwrap();
+        let certificate = client.signed_by(&key, &root.0).unwrap();
+        error(&[&anchor], &[certificate.der().clone()])
+    };
+    assert_eq!(issue(|_| {}), None);
+    let problem = issue(|it| it.key_usages = vec![KeyUsagePurpose::KeyEncipherment]).unwrap();
+    assert!(problem.contains("CN=client must not be a TLS client: its key usage"), "{problem}");
+    let problem = issue(|it| it.serial_number = Some(vec![1; 22].into())).unwrap();
+    assert!(problem.contains("CN=client has a serial number of more than 20 octets"), "{problem}");
+    assert_eq!(issue(|it| it.serial_number = Some(vec![0xff; 20].into())), None);
+
+    let mut limited = parameters("limited");
+    let directory = rcgen::GeneralSubtree::DirectoryName(rcgen::DistinguishedName::new());
+    let permitted_subtrees = vec![directory];
+    limited.name_constraints =
+        Some(rcgen::NameConstraints { permitted_subtrees, excluded_subtrees: Vec::new() });
+    let key = KeyPair::generate().unwrap();
+    let limited_root = limited.self_signed(&key).unwrap().der().clone();
+    let leaf = Ca(Issuer::new(limited, key)).leaf();
+    let problem = error(&[&limited_root], &[leaf]).unwrap();
+    assert!(problem.contains("CN=limited has name constraints"), "{problem}");
 }

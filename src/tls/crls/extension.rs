@@ -2,7 +2,9 @@
 
 use x509_cert::der::asn1::AnyRef;
 use x509_cert::der::oid::ObjectIdentifier;
-use x509_cert::der::{Reader, Result, SliceReader, Tag, Tagged};
+use x509_cert::der::{Reader, Result, SliceReader, Tag};
+
+pub(super) use crate::tls::signature::content;
 
 /// `cRLNumber` (RFC 5280, 5.2.3).
 pub(super) const CRL_NUMBER: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.20");
@@ -42,14 +44,4 @@ impl<'a> Extension<'a> {
             Ok(Self { oid, is_critical, value: content(reader, Tag::OctetString)? })
         })
     }
-}
-
-/// The content of the next element, which has this tag.
-///
-/// # Errors
-/// Returns an error if the element is not valid DER or has another tag.
-pub(super) fn content<'a>(reader: &mut SliceReader<'a>, tag: Tag) -> Result<&'a [u8]> {
-    let element: AnyRef<'a> = reader.decode()?;
-    element.tag().assert_eq(tag)?;
-    Ok(element.value())
 }

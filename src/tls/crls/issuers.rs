@@ -4,12 +4,13 @@ use rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
 use x509_cert::Certificate;
 use x509_cert::der::Decode;
-use x509_cert::ext::pkix::{BasicConstraints, KeyUsage};
+use x509_cert::ext::pkix::BasicConstraints;
 
 use super::error::{CrlError, IntermediateError};
-use super::signature::{SignatureProblem, Signed};
-use crate::spki;
-use crate::tls::{TlsFileError, TrustAnchors};
+use crate::spki::{CertificateFields, Element};
+use crate::tls::path_rules::PathRules;
+use crate::tls::signature::{SignatureProblem, Signed};
+use crate::tls::{AnchorKind, TlsFileError, TrustAnchors};
 
 /// The CAs whose revocation lists are accepted: the trust anchors of a service, and the
 /// intermediates that were issued below them.
@@ -37,14 +38,11 @@ pub fn issued_any(ca: &CertificateDer<'_>, certificates: &[CertificateDer<'_>]) 
 }
 
 impl CrlIssuers {
-    /// The trust anchors.
+    /// The CAs among the trust anchors.
     #[must_use]
     pub fn new(anchors: &TrustAnchors) -> Self {
-        let anchors = anchors.certificates.iter().zip(&anchors.store.roots);
-        let anchors = anchors.filter_map(|(certificate, anchor)| {
-            CrlIssuer::new(anchor.subject.as_ref(), certificate)
-        });
-        Self(anchors.collect())
+        let cas = anchors.with_kind().filter(|(_, kind)| *kind != AnchorKind::Pin);
+        Self(cas.filter_map(|(certificate, _)| CrlIssuer::new(certificate)).collect())
     }
 
     /// Adds the `intermediates`, which may be in any order.
@@ -66,8 +64,7 @@ impl CrlIssuers {
             let before = open.len();
             open.retain(|(_, intermediate)| match self.issued(intermediate) {
                 true => {
-                    let issuer = CrlIssuer::new(&intermediate.subject, intermediate.certificate);
-                    self.0.extend(issuer);
+                    self.0.extend(CrlIssuer::new(intermediate.certificate));
                     false
                 }
                 false => true,
@@ -136,13 +133,11 @@ impl CrlIssuers {
 
 impl CrlIssuer {
     /// The CA with this certificate; `None` if the certificate is not valid DER.
-    fn new(name: &[u8], certificate: &[u8]) -> Option<Self> {
-        let spki = spki::of_certificate(certificate).ok()?.into();
-        let usage = Certificate::from_der(certificate).ok().and_then(|certificate| {
-            certificate.tbs_certificate().get_extension::<KeyUsage>().ok().flatten()
-        });
-        let may_sign_lists = usage.is_none_or(|(_, usage)| usage.crl_sign());
-        Some(Self { name: name.into(), spki, may_sign_lists })
+    fn new(certificate: &[u8]) -> Option<Self> {
+        let fields = CertificateFields::of(certificate).ok()?;
+        let name = Element::only(fields.subject)?.content.into();
+        let may_sign_lists = PathRules::of(certificate)?.may_sign_lists();
+        Some(Self { name, spki: fields.spki.into(), may_sign_lists })
     }
 }
 
@@ -151,7 +146,6 @@ struct Intermediate<'a> {
     certificate: &'a [u8],
     signed: Signed<'a>,
     issuer: Vec<u8>,
-    subject: Vec<u8>,
     /// Distinguished name of the subject, for messages.
     name: String,
 }
@@ -159,7 +153,7 @@ struct Intermediate<'a> {
 impl<'a> Intermediate<'a> {
     fn parse(der: &'a CertificateDer<'_>) -> Result<Self, IntermediateError> {
         let usable = EndEntityCert::try_from(der).map_err(IntermediateError::Unusable)?;
-        let (issuer, subject) = (usable.issuer().to_vec(), usable.subject().to_vec());
+        let issuer = usable.issuer().to_vec();
         let certificate: Certificate = Certificate::from_der(der)?;
         let fields = certificate.tbs_certificate();
         let name = super::bounded(fields.subject().to_string());
@@ -167,6 +161,6 @@ impl<'a> Intermediate<'a> {
         if !constraints.is_some_and(|(_, constraints)| constraints.ca) {
             return Err(IntermediateError::NotCa { subject: name });
         }
-        Ok(Self { certificate: der, signed: Signed::parse(der)?, issuer, subject, name })
+        Ok(Self { certificate: der, signed: Signed::parse(der)?, issuer, name })
     }
 }

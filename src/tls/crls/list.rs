@@ -12,8 +12,8 @@ use super::extension::{self, Extension, content};
 use super::issuers::CrlIssuers;
 use super::scope::{Scope, ScopedCertificate};
 use super::serials::Serials;
-use super::signature::Signed;
 use super::version::{CrlNumber, CrlVersion};
+use crate::tls::signature::Signed;
 
 /// A revocation list whose signature was verified.
 #[derive(Debug)]

@@ -177,8 +177,12 @@ pub(super) fn validation_fails(pki: &Pki, problem: &str) {
 }
 
 #[test]
-fn a_revoked_intermediate_counts_if_the_chain_is_judged() {
-    for (judge, is_refused) in [("leaf", false), ("chain", true)] {
+fn a_revoked_intermediate_counts_unless_only_the_leaf_is_checked() {
+    for (judge, depth, is_refused) in [
+        ("leaf", "revocation = \"path\"", true),
+        ("leaf", "", true),
+        ("chain", "revocation = \"leaf\"", false),
+    ] {
         let (pki, origin) = (Pki::new(), Origin::start());
         let sub = pki.subordinate("Sub CA");
         let client = sub.client("client", Kind::P256);
@@ -193,6 +197,7 @@ fn a_revoked_intermediate_counts_if_the_chain_is_judged() {
             .policy(&format!("judge = \"{judge}\""))
             .client_auth("crls = [\"clients.crl\", \"sub.crl\"]")
             .client_auth("intermediates = \"sub.pem\"")
+            .client_auth(depth)
             .start(&pki);
         let response = keygate.curl(&client, &[]);
         if is_refused {
@@ -257,9 +262,9 @@ fn a_ca_without_a_list_is_a_warning() {
     let sub_ca = read_to_string(sub.path("ca.pem")).unwrap();
     write(pki.path("intermediates.pem"), sub_ca).unwrap();
     rename(sub.crl("sub.crl", &[], A_DAY), pki.path("sub.crl")).unwrap();
-    let warnings = |judge: &str, keys: &str| {
+    let warnings = |depth: &str, keys: &str| {
         let config = Configuration::new(origin.address())
-            .policy(&format!("judge = \"{judge}\""))
+            .client_auth(&format!("revocation = \"{depth}\""))
             .client_auth("intermediates = \"intermediates.pem\"")
             .client_auth(keys);
         write(pki.path("keygate.toml"), config.text()).unwrap();
@@ -268,14 +273,14 @@ fn a_ca_without_a_list_is_a_warning() {
         output_text(&output)
     };
     let missing = |ca: &str| format!("client_auth.crls has no list of CN={ca}");
-    for (judge, list, root, below) in [
+    for (depth, list, root, below) in [
         ("leaf", "clients.crl", false, true),
         ("leaf", "sub.crl", false, false),
-        ("chain", "sub.crl", true, false),
+        ("path", "sub.crl", true, false),
     ] {
-        let text = warnings(judge, &format!("crls = [\"{list}\"]"));
-        assert_eq!(text.contains(&missing("Test CA")), root, "{judge} {list}: {text}");
-        assert_eq!(text.contains(&missing("Sub CA")), below, "{judge} {list}: {text}");
+        let text = warnings(depth, &format!("crls = [\"{list}\"]"));
+        assert_eq!(text.contains(&missing("Test CA")), root, "{depth} {list}: {text}");
+        assert_eq!(text.contains(&missing("Sub CA")), below, "{depth} {list}: {text}");
     }
     let text = warnings("leaf", "");
     assert!(text.contains("it has no effect without client_auth.crls"), "{text}");

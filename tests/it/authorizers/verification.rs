@@ -118,7 +118,7 @@ fn fingerprint(spki: &[u8]) -> String {
 }
 
 #[test]
-fn the_lists_of_intermediates_count_if_the_chain_is_judged() {
+fn the_lists_of_intermediates_count() {
     let root = Pki::new();
     let below = root.subordinate("Issuing CA");
     let client = below.client("below", Kind::P256);
@@ -133,8 +133,7 @@ fn the_lists_of_intermediates_count_if_the_chain_is_judged() {
     };
     list(1, &[]);
     let edge =
-        verifying(", intermediates = \"issuing.pem\", crls = [\"root.crl\", \"issuing.crl\"]")
-            + "policy = { judge = \"chain\" }\n";
+        verifying(", intermediates = \"issuing.pem\", crls = [\"root.crl\", \"issuing.crl\"]");
     let issuer = below.as_party();
     let scene = AskedKeygate::with_pki(root, &edge);
     let mut asker = scene.connect();
@@ -157,9 +156,12 @@ fn the_lists_of_intermediates_count_if_the_chain_is_judged() {
     scene.pki.crl_with("root.crl", &RevocationList::new(2, &[&issuer]));
     scene.keygate.wait_for_generation(4);
     denied(&mut asker, "is revoked");
-    // Each certificate needs a list of its issuer.
-    let edge = verifying(", intermediates = \"issuing.pem\", crls = [\"issuing.crl\"]")
-        + "policy = { judge = \"chain\" }\n";
-    scene.reconfigure(&edge, 5);
+    // Only the client's own issuer needs a list.
+    let edge = |list| verifying(&format!(", intermediates = \"issuing.pem\", crls = [\"{list}\"]"));
+    scene.reconfigure(&edge("root.crl"), 5);
     denied(&mut asker, "revocation list");
+    scene.pki.crl_with("root.crl", &RevocationList::new(3, &[]));
+    scene.keygate.wait_for_generation(6);
+    scene.reconfigure(&edge("issuing.crl"), 7);
+    assert_eq!(asker.ask(&[&client.der]).status, 200);
 }

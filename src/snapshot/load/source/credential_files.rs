@@ -3,10 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use crate::config::{
-    AuthorizerConfig, ClientAuthMode, ExpiredCrl, OpenAccess, Protocol, ServiceConfig,
-    UpstreamTlsConfig,
+    AuthorizerConfig, ClientAuthMode, ExpiredCrl, OpenAccess, Protocol, RevocationDepth,
+    ServiceConfig, UpstreamTlsConfig,
 };
-use crate::guard::Depth;
 use crate::snapshot::credential_owner::CredentialOwner;
 use crate::tls::CertificateRole;
 
@@ -26,7 +25,7 @@ pub(crate) struct CredentialFiles<'a> {
     pub(super) crls: &'a [PathBuf],
     pub(super) expired_crl: ExpiredCrl,
     pub(super) mode: ClientAuthMode,
-    pub(super) judge: Depth,
+    pub(super) revocation: RevocationDepth,
     pub(super) upstream: Option<(&'a UpstreamTlsConfig, Protocol)>,
     pub(super) is_authorizer: bool,
 }
@@ -101,7 +100,7 @@ impl NamesCredentials for ServiceConfig {
             crls: &self.crls,
             expired_crl: self.expired_crl,
             mode: self.client_auth_mode,
-            judge: self.policy.judge,
+            revocation: self.revocation,
             upstream: self.upstream.tls.as_ref().map(|tls| (tls, self.protocol)),
             is_authorizer: false,
         }
@@ -134,7 +133,7 @@ impl NamesCredentials for AuthorizerConfig {
             crls: &self.client_auth.crls,
             expired_crl: self.client_auth.expired_crl,
             mode: self.client_auth.mode,
-            judge: self.policy.judge,
+            revocation: self.client_auth.revocation,
             upstream: None,
             is_authorizer: true,
         }

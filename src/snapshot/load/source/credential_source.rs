@@ -23,7 +23,9 @@ use crate::snapshot::load::source::LoadContext;
 use crate::snapshot::report::CertificateExpiry;
 use crate::snapshot::warning::Warning;
 use crate::spki;
-use crate::tls::{self, CertificateRole, CertificateSummary, CrlError, CrlMarks, TlsFileError};
+use crate::tls::{
+    self, CertificateRole, CertificateSummary, CrlError, CrlMarks, TlsFileError, TrustAnchors,
+};
 use crate::unix_time::{self, rfc3339};
 
 /// A configured service or authorizer and the last good state of its files.
@@ -302,7 +304,9 @@ impl<C: NamesCredentials> CredentialSource<C> {
             self.certificate_expiries()
                 .find_map(|(role, expiry)| (role == wanted).then_some(expiry))
         };
+        let anchors = self.credentials.get().trust_anchors.as_deref();
         CertificateExpiry {
+            anchors: anchors.map(TrustAnchors::counts).unwrap_or_default(),
             server: expiry_of(CertificateRole::Server),
             trust_anchor: expiry_of(CertificateRole::TrustAnchor),
             upstream_client: expiry_of(CertificateRole::UpstreamClient),

@@ -109,7 +109,8 @@ impl ServiceCredentials {
         trust_anchors: &Arc<TrustAnchors>,
     ) -> Arc<ClientVerifier> {
         let verifier = ClientVerifier::new(Arc::clone(trust_anchors));
-        let verifier = verifier.with_crls(Arc::clone(&self.crls), files.expired_crl, files.judge);
+        let verifier =
+            verifier.with_crls(Arc::clone(&self.crls), files.expired_crl, files.revocation);
         let mut verifier = verifier.with_chain_cache();
         if files.is_authorizer {
             verifier = verifier.with_intermediates(self.intermediates.clone());
@@ -128,7 +129,8 @@ impl ServiceCredentials {
         before: &Self,
         files_before: CredentialFiles<'_>,
     ) {
-        let settings = |files: CredentialFiles<'_>| (files.mode, files.expired_crl, files.judge);
+        let settings =
+            |files: CredentialFiles<'_>| (files.mode, files.expired_crl, files.revocation);
         let certificates = |it: &Self| it.trust_anchors.as_ref().map(|it| it.certificates.clone());
         if settings(files) == settings(files_before)
             && certificates(self) == certificates(before)

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use rustls::pki_types::CertificateDer;
 
 use super::ServiceCredentials;
-use crate::guard::Depth;
+use crate::config::RevocationDepth;
 use crate::snapshot::load::source::credential_files::CredentialFiles;
 use crate::snapshot::warning::{CertificateFile, PeriodProblem, Warning};
 use crate::spki;
@@ -48,6 +48,10 @@ impl ServiceCredentials {
         let askers = askers.zip(self.asker_anchors.as_ref());
         for ((key, path), anchors) in clients.into_iter().chain(askers) {
             let file = certificate(key, path);
+            let own = self.server.as_ref().and_then(|server| server.cert.first());
+            for problem in anchors.problems(own, &self.crls) {
+                warnings.push(Warning::TrustAnchorUnusable { file: file.clone(), problem });
+            }
             for (ca, period) in anchors.with_validity() {
                 if let Some(problem) = PeriodProblem::of(period, unix_time::seconds(now)) {
                     let (file, subject) = (file.clone(), CertificateSummary::of(ca).subject);
@@ -60,7 +64,7 @@ impl ServiceCredentials {
 
     /// The CAs that have no CRL, if there are CRLs.
     ///
-    /// With `judge = "leaf"` a root that issues intermediates only needs no CRL. There is no
+    /// With `revocation = "leaf"` a root that issues intermediates only needs no CRL. There is no
     /// warning for a trust anchor that issued one of the `intermediates`.
     fn missing_crls(&self, files: CredentialFiles<'_>) -> Vec<Warning> {
         let file =
@@ -76,7 +80,8 @@ impl ServiceCredentials {
             let unused = intermediates.filter(|_| !files.is_authorizer);
             return unused.map(|file| Warning::IntermediatesUnused { file }).into_iter().collect();
         }
-        let is_root_of_others = files.judge == Depth::Leaf && intermediates.is_some();
+        let is_root_of_others =
+            files.revocation == RevocationDepth::Leaf && intermediates.is_some();
         let missing = |file: &CertificateFile, ca: &CertificateDer<'_>| {
             (!self.crls.cover(ca)).then(|| Warning::CrlMissing {
                 file: file.clone(),

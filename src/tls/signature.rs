@@ -3,9 +3,7 @@
 use rustls::crypto::aws_lc_rs::default_provider;
 use x509_cert::der::asn1::{AnyRef, BitStringRef};
 use x509_cert::der::oid::ObjectIdentifier;
-use x509_cert::der::{Decode, ErrorKind, Reader, Result, SliceReader, Tag};
-
-use super::extension::content;
+use x509_cert::der::{Decode, ErrorKind, Reader, Result, SliceReader, Tag, Tagged};
 
 /// A signed message with its signature.
 #[derive(Debug, Clone, Copy)]
@@ -61,6 +59,7 @@ impl<'a> Signed<'a> {
     }
 
     /// The signature algorithm; `None` if it is not valid DER.
+    #[cfg(feature = "proxy")]
     pub(super) fn algorithm_oid(&self) -> Option<ObjectIdentifier> {
         SliceReader::new(self.algorithm).ok()?.decode().ok()
     }
@@ -75,4 +74,14 @@ fn public_key(spki: &[u8]) -> Result<(&[u8], &[u8])> {
 fn bits<'a>(reader: &mut SliceReader<'a>) -> Result<&'a [u8]> {
     let bits: BitStringRef<'a> = reader.decode()?;
     bits.as_bytes().ok_or_else(|| ErrorKind::Value { tag: Tag::BitString }.to_error())
+}
+
+/// The content of the next element, which has this tag.
+///
+/// # Errors
+/// Returns an error if the element is not valid DER or has another tag.
+pub(super) fn content<'a>(reader: &mut SliceReader<'a>, tag: Tag) -> Result<&'a [u8]> {
+    let element: AnyRef<'a> = reader.decode()?;
+    element.tag().assert_eq(tag)?;
+    Ok(element.value())
 }
