@@ -47,7 +47,7 @@ const NGINX: HostFile = host_file!(
         "location = /keygate {"
     ]
 );
-const CADDY: HostFile = host_file!("Caddy", "caddy/Caddyfile", ["forward_auth "]);
+const CADDY: HostFile = host_file!("Caddy", "caddy/Caddyfile", ["forward_auth ", "reverse_proxy "]);
 const TRAEFIK: HostFile =
     host_file!("Traefik", "traefik/dynamic.yaml", ["client-certificate:", "keygate:"]);
 const TRAEFIK_ENTRY_POINT: HostFile =
