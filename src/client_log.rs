@@ -34,6 +34,7 @@ pub(crate) struct RefusalLog {
     /// Clients that no rule names, for the same reason: they may be all clients of a CA.
     unnamed: RepeatLimit<LoggedHit>,
     failures: RepeatLimit<LoggedFailure>,
+    isolations: RepeatLimit<LoggedMisuse>,
     misuses: RepeatLimit<LoggedMisuse>,
     unusable: RepeatLimit<LoggedUnusable>,
     unauthorized: RepeatLimit<LoggedUnauthorized>,
@@ -109,6 +110,7 @@ impl RefusalLog {
             anonymous: RepeatLimit::new(interval),
             unnamed: RepeatLimit::new(interval),
             failures: RepeatLimit::new(interval),
+            isolations: RepeatLimit::new(interval),
             misuses: RepeatLimit::new(interval),
             unusable: RepeatLimit::new(interval),
             unauthorized: RepeatLimit::new(interval),
@@ -189,6 +191,18 @@ impl RefusalLog {
         log_dropped(self.misuses.take_dropped(now));
         if let Some(left_out) = permitted {
             warn!(%peer, %service, fingerprint, left_out, "too many reset streams, closing connection");
+        }
+    }
+
+    /// Logs a client that gets upstream connections of its own.
+    pub(crate) fn isolation(&self, peer: SocketAddr, service: &Service, fingerprint: Option<&str>) {
+        let now = Instant::now();
+        let service = &service.config.name;
+        let key = LoggedMisuse { service: service.clone(), network: network_of(peer.ip()) };
+        let permitted = self.isolations.permit(key, now);
+        log_dropped(self.isolations.take_dropped(now));
+        if let Some(left_out) = permitted {
+            warn!(%peer, %service, fingerprint, left_out, "client ends shared upstream connections, isolating it");
         }
     }
 }

@@ -58,7 +58,7 @@ pub use self::service::{
 pub use self::traces::TracesConfig;
 pub use self::upstream::{
     Balance, ClientCertificateFiles, HealthCheckConfig, Scheme, ServerAddress, ServerConfig,
-    UpstreamConfig, UpstreamTlsConfig,
+    UpstreamConfig, UpstreamHttp, UpstreamTlsConfig,
 };
 use crate::guard::{Exception, WeakChecks};
 use crate::regular_file;

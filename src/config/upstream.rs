@@ -22,6 +22,13 @@ pub struct UpstreamConfig {
     pub idle_timeout: Duration,
     /// Maximum age of a connection. An older one gets no further requests. Default: none.
     pub max_connection_age: Option<Duration>,
+    /// Versions of HTTP that are offered to `https` servers. Default: both.
+    pub http: UpstreamHttp,
+    /// Maximum size of a request head over HTTP/2, in bytes, as HPACK counts it. A larger one gets
+    /// 431. Default: 8 KiB.
+    pub max_header_size: usize,
+    /// Whether trailers of requests go to HTTP/2 servers. Default: no.
+    pub request_trailers: bool,
     /// Maximum number of connections to all servers together. A request above it gets 503. One
     /// client gets three quarters of them. Default: 10,000.
     pub max_connections: usize,
@@ -135,6 +142,17 @@ pub enum Balance {
     Random,
     /// All servers in turn.
     RoundRobin,
+}
+
+/// The versions of HTTP that are offered to `https` servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+pub enum UpstreamHttp {
+    /// HTTP/1.1 only.
+    #[serde(rename = "1.1")]
+    Http1,
+    /// HTTP/2 and HTTP/1.1, of which the server selects one by ALPN.
+    #[serde(rename = "auto")]
+    Auto,
 }
 
 /// The health checks of servers.

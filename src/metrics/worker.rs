@@ -62,6 +62,8 @@ pub struct ServiceMetrics {
     pub upstream_connections_active: IntGauge,
     /// Connections opened to the upstream.
     pub upstream_connections: IntCounter,
+    /// Clients that got upstream connections of their own, because shared ones ended under them.
+    pub upstream_isolations: IntCounter,
     /// Requests that got no complete response from the upstream.
     pub upstream_failures: Family<UpstreamFailure, IntCounter>,
 }
@@ -196,6 +198,7 @@ struct Series {
     http2_misuses: prometheus::IntCounterVec,
     upstream_connections_active: IntGaugeVec,
     upstream_connections: prometheus::IntCounterVec,
+    upstream_isolations: prometheus::IntCounterVec,
     upstream_failures: prometheus::IntCounterVec,
 }
 
@@ -222,6 +225,7 @@ impl Series {
             http2_misuses: counters("http2_misuses_total", "Client HTTP/2 connections that were ended with ENHANCE_YOUR_CALM, because of too many reset streams or errors.", &["service"])?,
             upstream_connections_active: gauges("upstream_connections_active", "Open connections to the upstream, pooled ones included.")?,
             upstream_connections: counters("upstream_connections_total", "Connections opened to the upstream.", &["service"])?,
+            upstream_isolations: counters("upstream_isolations_total", "Clients that got upstream connections of their own for a minute, because two shared HTTP/2 connections ended under their requests.", &["service"])?,
             upstream_failures: counters("upstream_failures_total", "Requests that got no complete response from the upstream, by reason.", &["service", "reason"])?,
         })
     }
@@ -253,6 +257,7 @@ impl Series {
                 .upstream_connections_active
                 .with_label_values(&[service]),
             upstream_connections: self.upstream_connections.with_label_values(&[service]),
+            upstream_isolations: self.upstream_isolations.with_label_values(&[service]),
             upstream_failures: Family::from_vec(&self.upstream_failures, &[service]),
         }
     }

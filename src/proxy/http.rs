@@ -295,6 +295,9 @@ async fn send(
     purpose: Purpose,
 ) -> Result<UpgradeResponse, RequestFailure> {
     let upstream = http.upstream();
+    if upstream.take_isolation(http.client) {
+        http.record_isolation();
+    }
     let without_tunnel = |response| UpgradeResponse { response, tunnel: None };
     // Rare paths are boxed, because their futures would be part of every request.
     match (purpose, http.service.config.limits.request_timeout) {

@@ -10,6 +10,7 @@ pub(crate) mod health;
 pub(crate) mod http1;
 mod http2;
 mod http2_pool;
+mod isolation;
 pub(crate) mod server;
 pub(crate) mod server_state;
 mod upgrade;
@@ -30,6 +31,7 @@ use self::dial::{ConnectionGuard, ConnectionLimit, Io};
 use self::ejection::Ejections;
 use self::error::{SendError, UpstreamError};
 use self::http1::{IdleConnections, Tunnel};
+use self::isolation::Isolation;
 use self::server::{Lease, ServerConnection, SharedByServers, UpstreamServer};
 use self::server_state::ServerStates;
 use super::message::body::OutgoingRequest;
@@ -47,6 +49,7 @@ pub(crate) struct Upstream {
     metrics: Rc<ServiceMetrics>,
     servers: Vec<Rc<UpstreamServer>>,
     balancer: Balancer,
+    isolation: Rc<Isolation>,
 }
 
 /// A server's response, and the lease of the connection that it comes on.
@@ -96,11 +99,13 @@ impl Upstream {
         let max = upstream.max_connections.div_ceil(workers.max(1));
         let UpstreamConfig { max_failures, retry_after, .. } = *upstream;
         let ejections = Ejections::new(upstream.servers.len(), max_failures, retry_after);
+        let isolation = Rc::<Isolation>::default();
         let shared = SharedByServers {
             metrics: Rc::clone(&metrics),
             ejections: Rc::new(ejections),
             limit: ConnectionLimit::new(max),
             idle: IdleConnections::default(),
+            isolation: Rc::clone(&isolation),
         };
         let servers = upstream.servers.iter().enumerate().map(|(index, server)| {
             let state = states.of(&config.name, server);
@@ -114,7 +119,13 @@ impl Upstream {
             config: Arc::clone(config),
             tls: tls.cloned(),
             metrics,
+            isolation,
         }
+    }
+
+    /// Whether the client has begun to get connections of its own, and that was not reported.
+    pub(crate) fn take_isolation(&self, client: ClientKey) -> bool {
+        self.isolation.take_report(client)
     }
 
     /// Whether it is the upstream of a service with this configuration and these certificates.

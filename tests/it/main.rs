@@ -176,6 +176,7 @@ mod upstream {
     mod lengths;
     mod names;
     mod servers;
+    mod shared_connections;
     mod shares;
     mod tls;
 }

@@ -49,6 +49,9 @@ impl Checker<'_> {
             idle_timeout: positive("idle_timeout", raw.idle_timeout),
             max_connection_age: (raw.max_connection_age)
                 .map(|age| positive("max_connection_age", age)),
+            http: raw.http,
+            max_header_size: usize::try_from(raw.max_header_size.0).unwrap_or(usize::MAX),
+            request_trailers: raw.request_trailers,
             max_connections: raw.max_connections.0,
             max_failures: raw.max_failures.0,
             retry_after: positive("retry_after", raw.retry_after),

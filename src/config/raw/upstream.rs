@@ -8,9 +8,9 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
-use super::super::Balance;
 use super::super::number::{Bounded, OneOrMore};
-use super::super::units::DurationText;
+use super::super::units::{DurationText, SizeText};
+use super::super::{Balance, UpstreamHttp};
 use super::Connections;
 
 #[derive(Debug, Deserialize)]
@@ -28,6 +28,12 @@ pub(in crate::config) struct RawUpstream {
     #[serde(default = "a_minute")]
     pub(in crate::config) idle_timeout: DurationText,
     pub(in crate::config) max_connection_age: Option<DurationText>,
+    #[serde(default = "auto")]
+    pub(in crate::config) http: UpstreamHttp,
+    #[serde(default = "eight_kib")]
+    pub(in crate::config) max_header_size: UpstreamHeaderSize,
+    #[serde(default)]
+    pub(in crate::config) request_trailers: bool,
     #[serde(default = "max_connections")]
     pub(in crate::config) max_connections: Connections,
     #[serde(default = "max_failures")]
@@ -37,6 +43,9 @@ pub(in crate::config) struct RawUpstream {
     pub(in crate::config) health_check: Option<HealthCheck>,
     pub(in crate::config) tls: Option<UpstreamTls>,
 }
+
+/// Maximum size of a request head over HTTP/2, 1 KiB to 1 MiB.
+pub(in crate::config) type UpstreamHeaderSize = SizeText<1024, { 1 << 20 }>;
 
 /// A server with or without a weight.
 #[derive(Debug)]
@@ -94,6 +103,14 @@ fn ten_seconds() -> DurationText {
 
 fn a_minute() -> DurationText {
     DurationText(Duration::from_secs(60))
+}
+
+fn auto() -> UpstreamHttp {
+    UpstreamHttp::Auto
+}
+
+fn eight_kib() -> UpstreamHeaderSize {
+    SizeText(8 << 10)
 }
 
 fn max_connections() -> Connections {

@@ -111,6 +111,13 @@ impl HttpConnection {
         }
     }
 
+    /// Counts and logs that the client has begun to get upstream connections of its own.
+    pub(crate) fn record_isolation(&self) {
+        self.metrics.upstream_isolations.inc();
+        let (peer, fingerprint) = (self.open.identity().peer(), self.open.fingerprint());
+        self.worker.refusal_log.isolation(peer, &self.service, fingerprint);
+    }
+
     /// The upstream of the service by the current snapshot.
     pub(crate) fn upstream(&self) -> Rc<Upstream> {
         self.worker.current_upstream(&self.open.service())

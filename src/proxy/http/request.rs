@@ -311,9 +311,13 @@ fn is_host_name(name: &str) -> bool {
 }
 
 /// Checks a target in origin form. Without a path (`:path: #x` in HTTP/2) the request line would be
-/// malformed; `*` is for OPTIONS only (RFC 9112, section 3.2.4).
+/// malformed; `*` is for OPTIONS only (RFC 9112, section 3.2.4). Other bytes than ASCII are not part
+/// of a URI (RFC 3986, section 2): hypercorn ends a connection of HTTP/2 that has them.
 fn check_target(parts: &Parts) -> Result<(), StatusCode> {
     let path = parts.uri.path();
+    if !parts.uri.path_and_query().is_none_or(|target| target.as_str().is_ascii()) {
+        return Err(StatusCode::BAD_REQUEST);
+    }
     let is_asterisk = path == "*" && parts.method == Method::OPTIONS;
     if path.starts_with('/') || is_asterisk || parts.method == Method::CONNECT {
         Ok(())

@@ -32,6 +32,7 @@ pub(crate) fn status_of(error: &UpstreamError) -> StatusCode {
         UpstreamError::Dial(error) if error.is_timeout() => StatusCode::GATEWAY_TIMEOUT,
         UpstreamError::Dial(_) => StatusCode::BAD_GATEWAY,
         UpstreamError::NoExtendedConnect => StatusCode::NOT_IMPLEMENTED,
+        UpstreamError::RequestHead => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
         UpstreamError::ClientShare
         | UpstreamError::ConnectionLimit
         | UpstreamError::NoHealthyServer => StatusCode::SERVICE_UNAVAILABLE,

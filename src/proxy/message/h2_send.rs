@@ -33,6 +33,7 @@ pub(crate) struct SendBody<B> {
     pending: Option<Piece>,
     /// The error code of the reset if the body ends early.
     abort_reason: Reason,
+    sends_trailers: bool,
     /// Maximum time without room; the stream is reset then. `None`: no maximum.
     stall: Option<IdleTimeout>,
     /// The stall timeout applies after the end of this. `None`: always.
@@ -63,7 +64,13 @@ enum Progress {
 
 impl<B: Body<Data = Bytes, Error: Display> + Unpin> SendBody<B> {
     pub(crate) fn new(body: B, stream: SendStream<Bytes>, abort_reason: Reason) -> Self {
-        Self { body, stream, pending: None, abort_reason, stall: None, stall_begins: None }
+        let (pending, stall, stall_begins) = (None, None, None);
+        Self { body, stream, pending, abort_reason, sends_trailers: true, stall, stall_begins }
+    }
+
+    /// Ends the stream without the trailers of the body.
+    pub(crate) fn without_trailers(self) -> Self {
+        Self { sends_trailers: false, ..self }
     }
 
     /// Resets the stream with `CANCEL` if the peer gives no room for `timeout`.
@@ -137,6 +144,9 @@ impl<B: Body<Data = Bytes, Error: Display> + Unpin> SendBody<B> {
                 Ok(Progress::More)
             }
             Ok(Err(frame)) => match frame.into_trailers() {
+                Ok(_) if !self.sends_trailers => {
+                    self.send(Piece { data: Bytes::new(), is_last: true })
+                }
                 Ok(trailers) => {
                     self.stream.reserve_capacity(0);
                     let sent = self.stream.send_trailers(trailers);
@@ -202,8 +212,7 @@ impl BackgroundSend {
     /// A server that has responded may take no more of the body and not reset the stream. The
     /// stream is reset if the server takes nothing for `stall_timeout` after the response.
     pub(crate) async fn start<B, H>(
-        body: B,
-        stream: SendStream<Bytes>,
+        mut sending: SendBody<B>,
         outlives_response: bool,
         stall_timeout: Duration,
         held: H,
@@ -212,7 +221,6 @@ impl BackgroundSend {
         B: Body<Data = Bytes, Error: Display> + Unpin + 'static,
         H: 'static,
     {
-        let mut sending = SendBody::new(body, stream, Reason::CANCEL);
         // Most bodies are short and have arrived, and need no task.
         let is_done =
             poll_fn(|context| Poll::Ready(Pin::new(&mut sending).poll(context).is_ready()));

@@ -85,6 +85,7 @@ impl<'a> Attempts<'a> {
     fn record_failure(&self, error: &UpstreamError) {
         let failure = error
             .server_failure()
+            .filter(|_| !self.upstream.isolation.contains(self.client))
             .filter(|failure| !self.is_upgrade || *failure == ServerFailure::Connect);
         if let (Some(server), Some(failure)) = (&self.server, failure) {
             server.record_failure(failure, error);

@@ -14,7 +14,9 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::server_state::{OpenConnection, ServerState};
-use crate::config::{AlpnProtocol, Scheme, ServerAddress, ServerConfig, UpstreamConfig};
+use crate::config::{
+    AlpnProtocol, Scheme, ServerAddress, ServerConfig, UpstreamConfig, UpstreamHttp,
+};
 use crate::keep_alive::detect_dead_peer;
 use crate::permit::{ClientKey, ClientShares, Count, CountGuard, ShareGuard};
 use crate::regular_file::cause;
@@ -210,8 +212,13 @@ impl Dialer {
         let tls = tls.filter(|_| server.scheme.is_secure()).map(|config| {
             let mut http1 = ClientConfig::clone(config);
             http1.alpn_protocols = vec![AlpnProtocol::Http11.as_bytes().to_vec()];
+            let http1 = Arc::new(http1);
+            let config = match upstream.http {
+                UpstreamHttp::Http1 => &http1,
+                UpstreamHttp::Auto => config,
+            };
             let name = name.and_then(|name| ServerName::try_from(name).ok());
-            ServerTls { config: Arc::clone(config), http1: Arc::new(http1), name }
+            ServerTls { config: Arc::clone(config), http1, name }
         });
         Self {
             server: server.clone(),

@@ -37,6 +37,8 @@ pub(crate) enum UpstreamError {
     NoHealthyServer,
     #[error("the upstream connection failed: {}", without_numbers(&.0.to_string()))]
     Protocol(#[source] Arc<HttpError>),
+    #[error("the request head is larger than the server accepts over HTTP/2")]
+    RequestHead,
     #[error("the response head is larger than 128 KiB or has more than 100 fields")]
     ResponseHead,
     #[error("no response within {0:?}")]
@@ -51,7 +53,9 @@ impl UpstreamError {
     /// The label of the failure metric; `None` for a fault of the client.
     pub(crate) fn kind(&self) -> Option<UpstreamFailure> {
         Some(match self {
-            Self::Client(_) | Self::Host | Self::NoExtendedConnect => return None,
+            Self::Client(_) | Self::Host | Self::NoExtendedConnect | Self::RequestHead => {
+                return None;
+            }
             Self::Dial(error) if error.is_shortage() => UpstreamFailure::Unavailable,
             Self::ChangedProtocol | Self::Dial(_) | Self::EndedUnused => UpstreamFailure::Connect,
             Self::ClientShare | Self::ConnectionLimit | Self::NoHealthyServer => {
@@ -83,6 +87,7 @@ impl UpstreamError {
             | Self::Host
             | Self::NoExtendedConnect
             | Self::NoHealthyServer
+            | Self::RequestHead
             | Self::ResponseTimeout(_) => None,
         }
     }

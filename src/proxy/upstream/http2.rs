@@ -1,28 +1,33 @@
 //! An HTTP/2 connection to a server. Requests share it: each is a stream.
 
-use std::cell::Cell;
+mod head_size;
+mod server_frames;
+
+use std::cell::{Cell, RefCell};
 use std::fmt::{self, Debug};
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use h2::RecvStream;
 use h2::client::{Builder, ResponseFuture, SendRequest};
+use h2::{Reason, RecvStream};
 use hyper::body::Body;
 use hyper::http::uri::{Authority, PathAndQuery, Scheme};
 use hyper::{Request, Response, Uri, Version, header};
 use tokio::sync::SetOnce;
 
+use self::server_frames::{ServerFrame, ServerFrames};
 use super::dial::{ConnectionGuard, Io};
-use super::error::ExchangeError;
+use super::error::{ExchangeError, UpstreamError};
+use crate::permit::ClientKey;
 use crate::proxy::io_events::{IoEvents, WithIoEvents};
 use crate::proxy::message::body::{OutgoingRequest, RequestBody};
 use crate::proxy::message::h2_duplex::Http2Duplex;
 use crate::proxy::message::h2_receive::ReceivedBody;
-use crate::proxy::message::h2_send::BackgroundSend;
+use crate::proxy::message::h2_send::{BackgroundSend, SendBody};
 use crate::proxy::message::headers::normalize_content_length;
 use crate::proxy::message::incoming::Incoming;
 use crate::proxy::message::informational::InformationalSender;
@@ -34,6 +39,8 @@ const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
 /// Maximum size of a response's header fields, in bytes.
 const MAX_HEADER_LIST: u32 = 64 << 10;
+/// Setting of the server: the maximum size of a request head (RFC 9113, section 6.5.2).
+const MAX_HEADER_LIST_SIZE: u16 = 6;
 /// Streams allowed before the server's SETTINGS arrive, for which every request waits.
 const INITIAL_STREAMS: usize = 1;
 /// Maximum number of streams, whatever the server allows. More streams that are not read would use
@@ -55,7 +62,7 @@ pub(crate) struct Http2Connection {
 pub(crate) struct ConnectionId(*const SharedState);
 
 struct SharedState {
-    settings: FirstSettings,
+    settings: ServerSettings,
     has_ended: Cell<bool>,
     /// Whether a request was sent on it.
     is_used: Cell<bool>,
@@ -63,10 +70,21 @@ struct SharedState {
     stream_limit: Cell<usize>,
     /// Streams in use.
     streams: Cell<usize>,
+    /// The client of the newest request, and whether others were in flight when it was sent.
+    newest: Cell<Option<(ClientKey, bool)>>,
     /// When the last stream ended, if none is in use.
     idle_since: Cell<Instant>,
     /// Called after a change of the stream limit, and at the end of the connection.
     on_change: Box<dyn Fn()>,
+}
+
+/// How a request is sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SendOptions {
+    /// Maximum time for which the server takes nothing of an upload after its response.
+    pub(crate) stall_timeout: Duration,
+    /// Whether the trailers of the request are sent.
+    pub(crate) sends_trailers: bool,
 }
 
 impl Http2Connection {
@@ -81,11 +99,12 @@ impl Http2Connection {
         on_change: impl Fn() + 'static,
     ) -> Result<Self, h2::Error> {
         let shared = Rc::new(SharedState {
-            settings: FirstSettings::default(),
+            settings: ServerSettings::default(),
             has_ended: Cell::new(false),
             is_used: Cell::new(false),
             stream_limit: Cell::new(INITIAL_STREAMS),
             streams: Cell::new(0),
+            newest: Cell::new(None),
             idle_since: Cell::new(Instant::now()),
             on_change: Box::new(on_change),
         });
@@ -149,9 +168,19 @@ impl Http2Connection {
         self.shared.settings.is_applied.wait().await;
     }
 
+    /// Maximum size of a request head, by the SETTINGS of the server, in bytes.
+    pub(crate) fn max_header_list(&self) -> usize {
+        self.shared.settings.max_header_list.get()
+    }
+
     /// Whether the server supports extended CONNECT (RFC 8441), by its SETTINGS.
     pub(crate) fn supports_extended_connect(&self) -> bool {
         self.sender.is_extended_connect_protocol_enabled()
+    }
+
+    /// Whether streams are in use.
+    pub(crate) fn has_streams(&self) -> bool {
+        self.shared.streams.get() > 0
     }
 
     /// Number of streams that may begin now.
@@ -181,13 +210,29 @@ impl Http2Connection {
         poll_fn(|context| self.sender.poll_ready(context)).await.is_ok()
     }
 
+    /// The client of the newest request on a connection that has failed, and whether others were in
+    /// flight when it was sent. `None` if the server has closed the connection in an orderly way.
+    pub(crate) fn suspect(&mut self) -> Option<(ClientKey, bool)> {
+        match self.sender.poll_ready(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Err(error)) if error.reason() != Some(Reason::NO_ERROR) => {
+                self.shared.newest.take()
+            }
+            Poll::Ready(_) | Poll::Pending => None,
+        }
+    }
+
+    fn begin_request(&self, client: ClientKey) {
+        self.shared.is_used.set(true);
+        self.shared.newest.set(Some((client, self.shared.streams.get() > 1)));
+    }
+
     /// Sends a request on the connection of `slot`, and waits for the head of the response. The
     /// slot is shared with the upload, which may last longer than the response. The stream is reset
     /// if the server takes nothing of the upload for `stall_timeout` after the response.
     pub(crate) async fn send<S: AsMut<Self> + Debug + 'static>(
-        request: OutgoingRequest,
+        (client, request): (ClientKey, OutgoingRequest),
         mut slot: S,
-        stall_timeout: Duration,
+        options: SendOptions,
     ) -> Result<(Response<Incoming>, Rc<S>), ExchangeError> {
         let (head, body) = request.into_parts();
         let head = Request::from_parts(head, ());
@@ -195,13 +240,17 @@ impl Http2Connection {
         let (informational, outlives_response) = (body.informational(), body.outlives_response());
         let sent = slot.as_mut().sender.send_request(head, is_bodiless);
         let (mut response, stream) = sent.map_err(ExchangeError::maybe_sent)?;
-        slot.as_mut().shared.is_used.set(true);
+        slot.as_mut().begin_request(client);
         let slot = Rc::new(slot);
         let upload = if is_bodiless {
             None
         } else {
             let held = Rc::clone(&slot);
-            BackgroundSend::start(body, stream, outlives_response, stall_timeout, held).await
+            let mut sending = SendBody::new(body, stream, Reason::CANCEL);
+            if !options.sends_trailers {
+                sending = sending.without_trailers();
+            }
+            BackgroundSend::start(sending, outlives_response, options.stall_timeout, held).await
         };
         let response = response_head(&mut response, informational).await;
         let (mut head, stream) = response.map_err(ExchangeError::maybe_sent)?.into_parts();
@@ -213,13 +262,14 @@ impl Http2Connection {
     /// Sends an extended CONNECT. Returns the response, and the stream if the server accepts.
     pub(crate) async fn connect(
         &mut self,
+        client: ClientKey,
         request: OutgoingRequest,
     ) -> Result<(Response<Incoming>, Option<Http2Duplex>), ExchangeError> {
         let (head, body) = request.into_parts();
         let head = Request::from_parts(head, ());
         let sent = self.sender.send_request(head, false);
         let (mut response, send) = sent.map_err(ExchangeError::maybe_sent)?;
-        self.shared.is_used.set(true);
+        self.begin_request(client);
         let response = response_head(&mut response, body.informational()).await;
         let (mut head, receive) = response.map_err(ExchangeError::maybe_sent)?.into_parts();
         normalize_content_length(&mut head.headers).map_err(ExchangeError::maybe_sent)?;
@@ -236,7 +286,7 @@ impl SharedState {
     /// Follows the connection after each poll: the server's stream limit, and its end.
     fn follow(&self, stream_limit: usize, has_ended: bool) {
         self.has_ended.set(has_ended);
-        if self.settings.have_arrived() || has_ended {
+        if self.settings.have_arrived.get() || has_ended {
             let _ = self.settings.is_applied.set(()); // only the first call counts
         }
         let stream_limit = stream_limit.min(MAX_STREAMS);
@@ -272,57 +322,62 @@ async fn response_head(
     .await
 }
 
-/// Converts a request to HTTP/2: an absolute URI instead of `Host`. `None` if `Host` is not an
-/// authority.
-pub(crate) fn prepare(request: &mut Request<RequestBody>, scheme: &Scheme) -> Option<()> {
+/// Converts a request to HTTP/2: an absolute URI instead of `Host`.
+///
+/// # Errors
+/// Returns an error if `Host` is not an authority, or if the head is larger than `max_size`.
+pub(crate) fn prepare(
+    request: &mut Request<RequestBody>,
+    scheme: &Scheme,
+    max_size: usize,
+) -> Result<(), UpstreamError> {
     if let Some(fields) = request.body_mut().take_own_fields() {
         fields.set(request.headers_mut());
     }
-    let host = request.headers_mut().remove(header::HOST)?;
-    request.headers_mut().remove(header::TRANSFER_ENCODING);
-    request.headers_mut().remove(header::CONNECTION);
-    let authority = Authority::try_from(host.as_bytes()).ok()?;
+    let headers = request.headers_mut();
+    let host = headers.remove(header::HOST).ok_or(UpstreamError::Host)?;
+    headers.remove(header::TRANSFER_ENCODING);
+    headers.remove(header::CONNECTION);
+    let authority = Authority::try_from(host.as_bytes()).map_err(|_| UpstreamError::Host)?;
     let mut parts = std::mem::take(request.uri_mut()).into_parts();
     parts.scheme = Some(scheme.clone());
     parts.authority = Some(authority);
     parts.path_and_query.get_or_insert(PathAndQuery::from_static("/"));
-    *request.uri_mut() = Uri::from_parts(parts).ok()?;
+    *request.uri_mut() = Uri::from_parts(parts).map_err(|_| UpstreamError::Host)?;
     *request.version_mut() = Version::HTTP_2;
-    Some(())
-}
-
-/// Whether the server's first SETTINGS frame has come. h2 does not report it, so its bytes are
-/// counted.
-#[derive(Debug, Default)]
-struct FirstSettings {
-    /// Bytes read so far.
-    read: Cell<usize>,
-    /// The first three bytes: the length of the frame's payload.
-    length: Cell<[u8; 3]>,
-    /// Set after h2 has processed the frame.
-    is_applied: SetOnce<()>,
-}
-
-/// Length of a frame header, in bytes (RFC 9113, section 4.1).
-const FRAME_HEADER: usize = 9;
-
-impl FirstSettings {
-    /// Whether the whole frame was read, and h2 has now processed it.
-    fn have_arrived(&self) -> bool {
-        let [high, middle, low] = self.length.get().map(usize::from);
-        !self.is_applied.initialized()
-            && self.read.get() >= FRAME_HEADER + (high << 16 | middle << 8 | low)
+    if head_size::is_above(max_size, request) {
+        return Err(UpstreamError::RequestHead);
     }
+    Ok(())
+}
 
+/// What the frames of the server say.
+#[derive(Debug)]
+struct ServerSettings {
+    frames: RefCell<ServerFrames>,
+    have_arrived: Cell<bool>,
+    /// Set after h2 has processed the first SETTINGS.
+    is_applied: SetOnce<()>,
+    /// Maximum size of a request head, in bytes.
+    max_header_list: Cell<usize>,
+}
+
+impl Default for ServerSettings {
+    fn default() -> Self {
+        let (frames, have_arrived, is_applied) = Default::default();
+        Self { frames, have_arrived, is_applied, max_header_list: Cell::new(usize::MAX) }
+    }
+}
+
+impl ServerSettings {
     fn record_read(&self, bytes: &[u8]) {
-        if self.is_applied.initialized() {
-            return;
-        }
-        let mut length = self.length.get();
-        let before = self.read.get();
-        length.iter_mut().skip(before).zip(bytes).for_each(|(place, byte)| *place = *byte);
-        self.length.set(length);
-        self.read.set(before.saturating_add(bytes.len()));
+        self.frames.borrow_mut().read(bytes, |frame| match frame {
+            ServerFrame::Setting(MAX_HEADER_LIST_SIZE, size) => {
+                self.max_header_list.set(usize::try_from(size).unwrap_or(usize::MAX));
+            }
+            ServerFrame::SettingsEnd => self.have_arrived.set(true),
+            ServerFrame::Setting(..) | ServerFrame::WindowUpdate(..) => {}
+        });
     }
 }
 

@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 use self::waiting::{Place, WaitQueue};
 use super::error::UpstreamError;
 use super::http2::{ConnectionId, Http2Connection};
+use super::isolation::Isolation;
 use crate::permit::{ClientKey, ClientShares, ShareGuard};
 
 /// Maximum number of connections to a server for its requests, in one worker.
@@ -35,6 +36,7 @@ pub(crate) struct Http2Pool {
     is_opening: Cell<bool>,
     /// No further connection is opened before this time.
     open_after: Cell<Option<Instant>>,
+    isolation: Rc<Isolation>,
 }
 
 /// The traffic of the connections.
@@ -79,7 +81,7 @@ enum WaitEnd {
 }
 
 impl Http2Pool {
-    pub(crate) fn new(purpose: PoolPurpose) -> Rc<Self> {
+    pub(crate) fn new(purpose: PoolPurpose, isolation: &Rc<Isolation>) -> Rc<Self> {
         Rc::new(Self {
             purpose,
             connections: RefCell::default(),
@@ -87,6 +89,7 @@ impl Http2Pool {
             waiting: RefCell::default(),
             is_opening: Cell::new(false),
             open_after: Cell::new(None),
+            isolation: Rc::clone(isolation),
         })
     }
 
@@ -220,12 +223,34 @@ impl Http2Pool {
         self.update();
     }
 
+    /// Removes a connection that has failed under a request.
+    pub(crate) fn remove_failed(self: &Rc<Self>, http2: ConnectionId) {
+        let mut connections = self.connections.borrow_mut();
+        let failed = connections.iter_mut().find(|other| other.id() == http2);
+        failed.into_iter().for_each(|failed| self.record_fault(failed));
+        drop(connections);
+        self.remove(http2);
+    }
+
+    /// Records the client whose request may have ended a connection. The end of a connection that
+    /// only this client uses says nothing, unless the client is isolated already.
+    fn record_fault(&self, http2: &mut Http2Connection) {
+        if let Some((client, has_others)) = http2.suspect()
+            && (has_others || self.isolation.contains(client))
+        {
+            self.isolation.record_fault(client);
+        }
+    }
+
     /// Follows a change of the connections: drops those that have ended, and serves requests that
     /// wait.
     pub(crate) fn update(self: &Rc<Self>) {
         let mut has_ended_unused = false;
-        self.connections.borrow_mut().retain(|http2| {
+        self.connections.borrow_mut().retain_mut(|http2| {
             has_ended_unused |= http2.is_closed() && !http2.is_used();
+            if http2.is_closed() && http2.has_streams() {
+                self.record_fault(http2);
+            }
             !http2.is_closed()
         });
         if has_ended_unused && !self.waiting.borrow().is_empty() {
@@ -289,6 +314,17 @@ impl Http2Pool {
 
 fn free_streams(connections: &[Http2Connection]) -> usize {
     connections.iter().map(Http2Connection::free_streams).fold(0, usize::saturating_add)
+}
+
+impl StreamSlot {
+    pub(crate) fn pool(&self) -> &Rc<Http2Pool> {
+        &self.pool
+    }
+
+    /// Removes the connection from its pool, because a request on it has failed.
+    pub(crate) fn remove_connection(&self) {
+        self.pool.remove_failed(self.http2.id());
+    }
 }
 
 impl AsMut<Http2Connection> for StreamSlot {

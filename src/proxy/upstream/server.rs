@@ -27,7 +27,9 @@ use super::dial::{ConnectionLimit, Dialer, HttpVersion};
 use super::ejection::{Ejection, Ejections, ServerFailure};
 use super::error::{ExchangeError, SendError, UpstreamError};
 use super::http1::{Http1Connection, Http1Pool, IdleConnections};
+use super::http2::SendOptions;
 use super::http2_pool::{Http2Pool, PoolPurpose, StreamSlot};
+use super::isolation::Isolation;
 use super::server_state::ServerState;
 use crate::config::{Scheme, ServerConfig, UpstreamConfig};
 use crate::metrics::{ServiceMetrics, UpstreamFailure};
@@ -50,6 +52,10 @@ pub(crate) struct UpstreamServer {
     pub(super) http2: Rc<Http2Pool>,
     /// The HTTP/2 connections for tunnels.
     http2_tunnels: Rc<Http2Pool>,
+    isolation: Rc<Isolation>,
+    /// Maximum size of a request head over HTTP/2, in bytes.
+    max_header_size: usize,
+    options: SendOptions,
     /// The version that the server spoke on the newest connection.
     version: Cell<HttpVersion>,
     /// Requests without a complete response.
@@ -67,6 +73,7 @@ pub(crate) struct SharedByServers {
     pub(crate) ejections: Rc<Ejections>,
     pub(crate) limit: ConnectionLimit,
     pub(crate) idle: IdleConnections,
+    pub(crate) isolation: Rc<Isolation>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -87,7 +94,7 @@ impl UpstreamServer {
         shared: SharedByServers,
     ) -> Self {
         let is_http2 = server.scheme == Scheme::H2c;
-        let SharedByServers { metrics, ejections, limit, idle } = shared;
+        let SharedByServers { metrics, ejections, limit, idle, isolation } = shared;
         Self {
             dialer: Dialer::new(upstream, server, tls, resolver),
             timeouts: ServerTimeouts {
@@ -99,8 +106,14 @@ impl UpstreamServer {
             state,
             http1: idle.add_pool(),
             idle,
-            http2: Http2Pool::new(PoolPurpose::Requests),
-            http2_tunnels: Http2Pool::new(PoolPurpose::Tunnels),
+            http2: Http2Pool::new(PoolPurpose::Requests, &isolation),
+            http2_tunnels: Http2Pool::new(PoolPurpose::Tunnels, &isolation),
+            isolation,
+            max_header_size: upstream.max_header_size,
+            options: SendOptions {
+                stall_timeout: upstream.response_timeout,
+                sends_trailers: upstream.request_trailers,
+            },
             version: Cell::new(if is_http2 { HttpVersion::Http2 } else { HttpVersion::Http1 }),
             in_flight: Count::default(),
             ejections,
@@ -282,7 +295,11 @@ pub(crate) struct Lease {
 #[derive(Debug)]
 pub(crate) enum Carrier {
     Http1(Http1Connection),
-    Http2 { _slot: Rc<StreamSlot> },
+    Http2 {
+        _slot: Rc<StreamSlot>,
+        /// The share of the client, if no other request uses the connection.
+        _share: Option<ShareGuard>,
+    },
 }
 
 /// The head of a response, and the connection or stream on which its body comes.

@@ -14,7 +14,6 @@ use hyper::{Method, Request, StatusCode};
 use super::dial::HttpVersion;
 use super::error::{SendError, UpstreamError};
 use super::http1::{Http1Connection, Tunnel};
-use super::http2;
 use super::http2_pool::StreamSlot;
 use super::server::{Carrier, Lease, ServerConnection, UpstreamServer, exchange, maybe_sent};
 use super::{UpgradeResponse, UpstreamResponse};
@@ -48,7 +47,7 @@ impl UpstreamServer {
         };
         match transport {
             Err(error) => Err(SendError::NotSent(request, error)),
-            Ok(UpgradeTransport::Http2(slot)) => self.open_stream(slot, request).await,
+            Ok(UpgradeTransport::Http2(slot)) => self.open_stream(client, slot, request).await,
             Ok(UpgradeTransport::Http1(connection)) if !is_connect => {
                 self.upgrade(connection, share, request).await
             }
@@ -123,25 +122,23 @@ impl UpstreamServer {
     /// Requests a tunnel on a stream of the shared connection.
     async fn open_stream(
         self: &Rc<Self>,
+        client: ClientKey,
         mut slot: StreamSlot,
         mut request: OutgoingRequest,
     ) -> Result<UpgradeResponse, SendError> {
         let lease = Lease::new(self);
-        if http2::prepare(&mut request, &self.uri_scheme()).is_none() {
-            return Err(SendError::MaybeSent(UpstreamError::Host));
-        }
+        self.prepare_http2(&mut request, &slot).map_err(SendError::MaybeSent)?;
         let upload = request.body().upload();
         let limit = self.timeouts().response;
-        let http2 = slot.http2.id();
         let sent = {
-            let connecting = pin!(slot.http2.connect(request));
+            let connecting = pin!(slot.http2.connect(client, request));
             exchange(connecting, upload.as_ref(), limit).await
         };
         if sent.is_err() {
-            self.remove_tunnel_connection(http2); // ending, or its server has crashed
+            slot.remove_connection(); // ending, or its server has crashed
         }
         let (response, stream) = sent?;
-        let lease = lease.with(Carrier::Http2 { _slot: Rc::new(slot) });
+        let lease = lease.with(Carrier::Http2 { _slot: Rc::new(slot), _share: None });
         let tunnel =
             stream.map(|stream| Tunnel { io: Box::new(stream), read: Bytes::new(), guard: None });
         Ok(UpgradeResponse { response: UpstreamResponse { response, lease }, tunnel })

@@ -12,8 +12,8 @@ use crate::proxy::message::body::{OutgoingRequest, SecondRequest};
 use crate::proxy::message::incoming::HttpError;
 use crate::proxy::upstream::dial::{ConnectionGuard, DialError, HttpVersion, Io};
 use crate::proxy::upstream::error::{SendError, UpstreamError};
-use crate::proxy::upstream::http2::{self, ConnectionId, Http2Connection};
-use crate::proxy::upstream::http2_pool::{Http2Pool, StreamSlot};
+use crate::proxy::upstream::http2::{self, Http2Connection};
+use crate::proxy::upstream::http2_pool::{Http2Pool, PoolPurpose, StreamSlot};
 
 impl UpstreamServer {
     /// Sends a request on a shared connection and waits for the head of the response.
@@ -22,71 +22,110 @@ impl UpstreamServer {
         client: ClientKey,
         request: OutgoingRequest,
     ) -> Result<CarriedResponse, SendError> {
-        let second = SecondRequest::of(&request);
-        let slot = match self.request_slot(client).await {
+        if self.isolation.contains(client) {
+            return self.send_alone(client, request).await;
+        }
+        let (second, pool) = (SecondRequest::of(&request), &self.http2);
+        let slot = match self.request_slot(client, pool).await {
             Ok(slot) => slot,
             Err(error) => return Err(SendError::NotSent(request, error)),
         };
         let http2 = slot.http2.id();
-        let request = match (self.try_http2(slot, request).await, second) {
-            (Err(SendError::MaybeSent(UpstreamError::Protocol(error))), Some(second))
-                if error.is_of_connection() =>
-            {
-                self.http2.remove(http2);
-                second.into_request()
-            }
-            (Err(SendError::MaybeSent(UpstreamError::Protocol(error))), Some(second))
-                if error.is_refused() =>
-            {
-                second.into_request()
-            }
-            (outcome, _) => return outcome,
+        let outcome = self.try_http2(client, slot, request).await;
+        let (Err(SendError::MaybeSent(UpstreamError::Protocol(error))), Some(second)) =
+            (&outcome, second)
+        else {
+            return outcome;
         };
-        match self.request_slot(client).await {
-            Ok(slot) => self.try_http2(slot, request).await,
+        if error.is_of_connection() {
+            // The request may have ended the connection, so nobody else may be on the next one.
+            pool.remove_failed(http2);
+            Box::pin(self.send_alone(client, second.into_request())).await
+        } else if error.is_refused() {
+            let request = second.into_request();
+            match self.request_slot(client, pool).await {
+                Ok(slot) => self.try_http2(client, slot, request).await,
+                Err(error) => Err(SendError::NotSent(request, error)),
+            }
+        } else {
+            outcome
+        }
+    }
+
+    /// Sends a request on a connection of its own, which counts for the share of the client.
+    async fn send_alone(
+        self: &Rc<Self>,
+        client: ClientKey,
+        request: OutgoingRequest,
+    ) -> Result<CarriedResponse, SendError> {
+        let pool = Http2Pool::new(PoolPurpose::Requests, &self.isolation);
+        let slot = match self.client_share(client) {
+            Ok(share) => self.request_slot(client, &pool).await.map(|slot| (slot, share)),
+            Err(error) => Err(error),
+        };
+        match slot {
+            Ok((slot, share)) => {
+                let mut response = self.try_http2(client, slot, request).await?;
+                if let Carrier::Http2 { _share, .. } = &mut response.carrier {
+                    *_share = Some(share);
+                }
+                Ok(response)
+            }
             Err(error) => Err(SendError::NotSent(request, error)),
         }
     }
 
     async fn try_http2(
         &self,
+        client: ClientKey,
         slot: StreamSlot,
         mut request: OutgoingRequest,
     ) -> Result<CarriedResponse, SendError> {
-        if http2::prepare(&mut request, &self.uri_scheme()).is_none() {
-            return Err(SendError::MaybeSent(UpstreamError::Host));
-        }
+        self.prepare_http2(&mut request, &slot).map_err(SendError::MaybeSent)?;
         let upload = request.body().upload();
-        let http2 = slot.http2.id();
-        let limit = self.timeouts.response;
-        let response = pin!(Http2Connection::send(request, slot, limit));
-        let sent = exchange(response, upload.as_ref(), limit).await;
+        let (http2, pool) = (slot.http2.id(), Rc::clone(slot.pool()));
+        let response = pin!(Http2Connection::send((client, request), slot, self.options));
+        let sent = exchange(response, upload.as_ref(), self.timeouts.response).await;
         if let Err(SendError::MaybeSent(UpstreamError::ResponseTimeout(_))) = &sent {
-            self.http2.remove(http2); // a server that has crashed closes no connection
+            pool.remove(http2); // a server that has crashed closes no connection
         }
         let (response, slot) = sent?;
-        Ok(CarriedResponse { response, carrier: Carrier::Http2 { _slot: slot } })
+        Ok(CarriedResponse { response, carrier: Carrier::Http2 { _slot: slot, _share: None } })
+    }
+
+    /// Converts a request to HTTP/2, within the limits of keygate and of the server.
+    pub(in crate::proxy::upstream) fn prepare_http2(
+        &self,
+        request: &mut OutgoingRequest,
+        slot: &StreamSlot,
+    ) -> Result<(), UpstreamError> {
+        let max_size = self.max_header_size.min(slot.http2.max_header_list());
+        http2::prepare(request, &self.uri_scheme(), max_size)
     }
 
     /// Waits for a stream slot for a request.
-    async fn request_slot(self: &Rc<Self>, client: ClientKey) -> Result<StreamSlot, UpstreamError> {
-        let slot = self.http2.acquire(client, || self.open_http2(&self.http2));
+    async fn request_slot(
+        self: &Rc<Self>,
+        client: ClientKey,
+        pool: &Rc<Http2Pool>,
+    ) -> Result<StreamSlot, UpstreamError> {
+        let slot = pool.acquire(client, || self.open_http2(pool));
         let slot = timeout(self.timeouts.response, slot).await;
         slot.unwrap_or(Err(UpstreamError::ConnectionLimit))
     }
 
     /// A stream slot for a tunnel. A tunnel waits for a connection at most, and not for the end of
-    /// another tunnel.
+    /// another tunnel. Each tunnel of an isolated client has a connection of its own.
     pub(in crate::proxy::upstream) async fn tunnel_slot(
         self: &Rc<Self>,
         client: ClientKey,
     ) -> Result<StreamSlot, UpstreamError> {
-        self.http2_tunnels.acquire(client, || self.open_http2(&self.http2_tunnels)).await
-    }
-
-    /// Removes a connection for tunnels, so that it gets no further ones.
-    pub(in crate::proxy::upstream) fn remove_tunnel_connection(&self, http2: ConnectionId) {
-        self.http2_tunnels.remove(http2);
+        let pool = if self.isolation.contains(client) {
+            Http2Pool::new(PoolPurpose::Tunnels, &self.isolation)
+        } else {
+            Rc::clone(&self.http2_tunnels)
+        };
+        pool.acquire(client, || self.open_http2(&pool)).await
     }
 
     /// Opens a connection for a pool, on a task of its own, because all callers wait for it.

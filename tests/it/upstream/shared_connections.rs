@@ -1,0 +1,292 @@
+//! Requests that end the HTTP/2 connection to a server, which other clients share: their requests
+//! are served.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, RwLock};
+
+use keygate::spki::Fingerprint;
+use tokio::sync::Notify;
+
+use crate::support::client::Client;
+use crate::support::origin::Origin;
+use crate::support::pki::{Kind, Party};
+use crate::support::program::{Program, python_with, reserved_address};
+use crate::support::proxy::{Configure, Proxy, Running};
+use crate::support::{skip, wait_until};
+
+/// Number of requests of others in flight.
+const VICTIMS: usize = 6;
+
+/// A server in front of an origin that holds each POST.
+struct Held {
+    lock: &'static RwLock<()>,
+    origin: Origin,
+    address: SocketAddr,
+    _program: Program,
+}
+
+fn held(start: impl FnOnce(SocketAddr, SocketAddr) -> Program) -> Held {
+    let lock: &'static RwLock<()> = Box::leak(Box::default());
+    let origin = Origin::responding(move |request, tcp| {
+        if request.head.starts_with("POST /hold ") {
+            drop(lock.read());
+        }
+        tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello\n")
+    });
+    let address = reserved_address();
+    let program = start(address, origin.address()).listening_on(address);
+    Held { lock, origin, address, _program: program }
+}
+
+fn nginx(address: SocketAddr, origin: SocketAddr) -> Program {
+    let directory = std::env::temp_dir().join(format!("keygate-test-nginx-{}", address.port()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let text = format!(
+        "daemon off; master_process off; pid nginx.pid; error_log error.log; worker_processes 1;
+         events {{}}
+         http {{
+           access_log off; proxy_read_timeout 10m; keepalive_timeout 10m;
+           client_body_temp_path b; proxy_temp_path p; fastcgi_temp_path f;
+           uwsgi_temp_path u; scgi_temp_path s;
+           server {{ listen {address} http2; location / {{ proxy_pass http://{origin}; }} }}
+         }}"
+    );
+    std::fs::write(directory.join("nginx.conf"), text).unwrap();
+    let mut command = Command::new("nginx");
+    Program::start(command.arg("-p").arg(&directory).arg("-c").arg(directory.join("nginx.conf")))
+}
+
+fn haproxy(address: SocketAddr, origin: SocketAddr) -> Program {
+    let file = std::env::temp_dir().join(format!("keygate-test-{}.cfg", address.port()));
+    let text = format!(
+        "defaults
+    mode http
+    timeout connect 10m
+    timeout client 10m
+    timeout server 10m
+frontend f
+    bind {address} proto h2
+    default_backend b
+backend b
+    server s {origin}
+"
+    );
+    std::fs::write(&file, text).unwrap();
+    let mut command = Command::new("haproxy");
+    Program::start(command.arg("-db").arg("-f").arg(&file))
+}
+
+/// A request that ends the connection of some server, and the status that it gets.
+struct Attack {
+    name: &'static str,
+    request: Vec<u8>,
+    status: &'static str,
+}
+
+fn attacks() -> Vec<Attack> {
+    let get = |target: &[u8], fields: &[u8]| {
+        [b"GET ", target, b" HTTP/1.1\r\nHost: localhost\r\n", fields, b"\r\n"].concat()
+    };
+    let field = |name: &str, value: &[u8]| [name.as_bytes(), b": ", value, b"\r\n"].concat();
+    let trailer = field("x-sum", &[b's'; 100]);
+    let post = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\
+                 Trailer: x-sum\r\n\r\n1\r\nx\r\n0\r\n";
+    let long = vec![b'a'; 9000];
+    let fields: Vec<u8> = (0..9).flat_map(|n| field(&format!("x-{n}"), &[b'a'; 2000])).collect();
+    [
+        ("a trailer", [&post[..], &trailer, b"\r\n"].concat(), "200"),
+        ("a long field", get(b"/", &field("x-long", &long)), "431"),
+        ("a long target", get(&[b"/", &long[..]].concat(), b""), "431"),
+        ("a long cookie", get(b"/", &field("cookie", &long)), "431"),
+        // 28 bits each in the Huffman code of HPACK.
+        ("bytes of long codes", get(b"/", &field("x-long", &[0xf9; 3000])), "431"),
+        ("many fields", get(b"/", &fields), "431"),
+        ("a target outside of ASCII", get(b"/\xc3\xa9", b""), "400"),
+    ]
+    .map(|(name, request, status)| Attack { name, request, status })
+    .into()
+}
+
+/// The status that an attack gets while requests of others are in flight, and the number of those
+/// that get 200. `is_held` waits until they are there.
+fn outcome(
+    scene: &Running,
+    victim: &Party,
+    attack: &Attack,
+    is_held: impl FnOnce(),
+    release: impl FnOnce(),
+) -> (String, usize) {
+    let victims = (0..VICTIMS).map(|_| {
+        let mut client = Client::connect(&scene.pki, scene.address(), victim);
+        client.send("POST /hold HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx");
+        client
+    });
+    let mut victims: Vec<Client> = victims.collect();
+    is_held();
+    let mut attacker = scene.connect();
+    attacker.send(&attack.request);
+    let status = attacker.head()[9..12].to_owned();
+    release();
+    let heads = victims.iter_mut().filter_map(Client::head_or_end);
+    (status, heads.filter(|head| head.starts_with("HTTP/1.1 200 ")).count())
+}
+
+/// Runs each attack, and fails with all outcomes.
+fn check(outcome: impl Fn(&Attack) -> (String, usize)) {
+    let attacks = attacks();
+    let outcomes: Vec<_> = attacks.iter().map(|it| (it.name, outcome(it))).collect();
+    let wanted = attacks.iter().map(|it| (it.name, (it.status.to_owned(), VICTIMS)));
+    assert_eq!(outcomes, wanted.collect::<Vec<_>>());
+}
+
+fn no_request_of_others_fails(server: &Held) {
+    let proxy = Proxy::before(format!("h2c://{}", server.address)).workers(1);
+    let victim = proxy.pki.client("victim", Kind::P256);
+    let scene = proxy.start();
+    check(|attack| {
+        server.origin.untaken();
+        let held = server.lock.write().unwrap();
+        let is_held = || (0..VICTIMS).for_each(|_| drop(server.origin.next()));
+        outcome(&scene, &victim, attack, is_held, || drop(held))
+    });
+    assert_eq!(scene.metric("keygate_upstream_connections_total{service=\"test\"}"), 1.0);
+}
+
+#[test]
+fn no_request_ends_a_connection_to_nginx() {
+    if !skip::without("nginx") {
+        no_request_of_others_fails(&held(nginx));
+    }
+}
+
+#[test]
+fn no_request_ends_a_connection_to_haproxy() {
+    if !skip::without("haproxy") {
+        no_request_of_others_fails(&held(haproxy));
+    }
+}
+
+/// One of the programs beside the tests. Ends with the test.
+struct Python(Child);
+
+impl Drop for Python {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn no_request_ends_a_connection_to_hypercorn() {
+    let Some(python) = python_with("hypercorn, h2") else { return };
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/hold.py");
+    let mut child =
+        Python(Command::new(python).arg(program).stdout(Stdio::piped()).spawn().unwrap());
+    let mut port = String::new();
+    BufReader::new(child.0.stdout.take().unwrap()).read_line(&mut port).unwrap();
+    let proxy = Proxy::before(format!("h2c://127.0.0.1:{}", port.trim())).workers(1);
+    let victim = proxy.pki.client("victim", Kind::P256);
+    let scene = proxy.start();
+    check(|attack| {
+        let url = |path: &str| format!("https://{}{path}", scene.address());
+        let is_held = || wait_until("the requests", || scene.code(&[&url("/held")]) == "206");
+        let release = || assert_eq!(scene.code(&[&url("/release")]), "200");
+        outcome(&scene, &victim, attack, is_held, release)
+    });
+}
+
+/// An h2c server. A request of `/poison` ends its connection, one of `/hold` waits for
+/// [`Fragile::release`].
+struct Fragile {
+    address: SocketAddr,
+    held: Arc<AtomicUsize>,
+    release: Arc<Notify>,
+}
+
+impl Fragile {
+    fn start() -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = Self { address, held: Arc::default(), release: Arc::default() };
+        let shared = (Arc::clone(&server.held), Arc::clone(&server.release));
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(async move {
+                let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+                loop {
+                    let (tcp, _) = listener.accept().await.unwrap();
+                    let (held, release) = shared.clone();
+                    tokio::spawn(Self::serve(tcp, held, release));
+                }
+            });
+        });
+        server
+    }
+
+    async fn serve(tcp: tokio::net::TcpStream, held: Arc<AtomicUsize>, release: Arc<Notify>) {
+        let mut connection = h2::server::handshake(tcp).await.unwrap();
+        while let Some(Ok((request, mut respond))) = connection.accept().await {
+            if request.uri().path() == "/poison" {
+                return;
+            }
+            let release = Arc::clone(&release);
+            let (held, is_held) = (Arc::clone(&held), request.uri().path() == "/hold");
+            tokio::spawn(async move {
+                if is_held {
+                    let released = release.notified();
+                    held.fetch_add(1, Ordering::SeqCst);
+                    released.await;
+                    held.fetch_sub(1, Ordering::SeqCst);
+                }
+                let _ = respond.send_response(hyper::Response::new(()), true); // may be closed
+            });
+        }
+    }
+
+    fn wait_for_held(&self, count: usize) {
+        wait_until("the held requests", || self.held.load(Ordering::SeqCst) == count);
+    }
+}
+
+#[test]
+fn a_client_that_ends_two_connections_gets_its_own_and_a_retry_shares_none() {
+    let server = Fragile::start();
+    let proxy = Proxy::before(format!("h2c://{}", server.address)).workers(1);
+    let victim = proxy.pki.client("victim", Kind::P256);
+    let scene = proxy.start();
+    let poison = || scene.code(&["--path-as-is", &format!("https://{}/poison", scene.address())]);
+    let isolations = || scene.metric("keygate_upstream_isolations_total{service=\"test\"}");
+    for (round, of_post) in [" 502 ", " 502 ", " 200 ", " 200 "].into_iter().enumerate() {
+        let [mut get, mut post] = ["GET", "POST"].map(|method| {
+            let mut client = Client::connect(&scene.pki, scene.address(), &victim);
+            let length = if method == "POST" { "Content-Length: 1\r\n" } else { "" };
+            client.send(format!("{method} /hold HTTP/1.1\r\nHost: localhost\r\n{length}\r\n"));
+            if method == "POST" {
+                client.send("x");
+            }
+            client
+        });
+        server.wait_for_held(2);
+        assert_eq!(poison(), "502");
+        if round < 2 {
+            assert!(post.head().contains(of_post), "a POST is not sent twice");
+            // The held tasks of the connection before wait as well.
+            server.wait_for_held(3);
+        }
+        server.release.notify_waiters();
+        assert!(get.head().contains(" 200 "), "round {round}");
+        if round >= 2 {
+            assert!(post.head().contains(of_post), "round {round}");
+        }
+        server.wait_for_held(0);
+        assert_eq!(isolations(), if round < 2 { 0.0 } else { 1.0 });
+    }
+    let line = scene.wait_for("the isolation", |line| {
+        line["message"] == "client ends shared upstream connections, isolating it"
+    });
+    assert_eq!(line["fingerprint"], Fingerprint::of(&scene.good.spki).to_string());
+}
