@@ -173,6 +173,8 @@ pub(crate) enum Http1Error {
     HeadTooLarge,
     #[error(transparent)]
     Io(#[from] io::Error),
+    #[error("the Transfer-Encoding of the response is not chunked alone")]
+    TransferCoding,
     #[error("Transfer-Encoding in a response of HTTP/1.0")]
     TransferEncoding,
     #[error("the body of the request broke off: {0}")]

@@ -29,6 +29,30 @@ fn response(
     (head.to_ascii_lowercase(), body.to_owned())
 }
 
+#[test]
+fn a_response_with_another_transfer_coding_than_chunked_is_502() {
+    let server = Server::start();
+    let proxy = Proxy::before(format!("http://{}", server.address)).workers(1).start();
+    for version in ["--http1.1", "--http2"] {
+        for codings in
+            ["gzip", "gzip, chunked", "chunked, gzip", "gzip\r\nTransfer-Encoding: chunked"]
+        {
+            let (head, _) = response(&proxy, (version, "GET"), || {
+                let mut tcp = server.connection();
+                read_until(&mut tcp, "\r\n\r\n");
+                let body = "5\r\nhello\r\n0\r\n\r\n";
+                write!(tcp, "HTTP/1.1 200 OK\r\nTransfer-Encoding: {codings}\r\n\r\n{body}")
+                    .unwrap();
+            });
+            assert_eq!(head.split(' ').nth(1), Some("502"), "{version} {codings}: {head}");
+        }
+    }
+    let line = proxy.wait_for("the reason", |line| line["message"] == "upstream failed");
+    let reason = "the upstream connection failed: the Transfer-Encoding of the response is not \
+                  chunked alone";
+    assert_eq!(line["error"], reason);
+}
+
 /// The values of `content-length` in a head.
 fn lengths(head: &str) -> Vec<&str> {
     head.lines().filter_map(|line| line.strip_prefix("content-length: ")).collect()

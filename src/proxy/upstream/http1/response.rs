@@ -182,20 +182,19 @@ impl BodyDecoder {
         let is_bodiless =
             [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED, StatusCode::SWITCHING_PROTOCOLS];
         let is_bodiless = is_head || is_bodiless.contains(&status);
-        if let Some(last) = headers.get_all(header::TRANSFER_ENCODING).iter().next_back() {
+        let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+        if let Some(coding) = codings.next() {
             if is_bodiless {
                 return Ok(Self::Length(0));
             }
             if response.version() == Version::HTTP_10 {
                 return Err(Http1Error::TransferEncoding);
             }
-            let last = last.to_str().ok().and_then(|codings| codings.rsplit(',').next());
-            let is_chunked = last.is_some_and(|last| last.trim().eq_ignore_ascii_case("chunked"));
-            return Ok(if is_chunked {
-                Self::Chunked(ChunkDecoder::default())
-            } else {
-                Self::UntilClose { has_closed: false }
-            });
+            // The client would get the coded bytes without a field that names the coding.
+            if codings.next().is_some() || !coding.as_bytes().eq_ignore_ascii_case(b"chunked") {
+                return Err(Http1Error::TransferCoding);
+            }
+            return Ok(Self::Chunked(ChunkDecoder::default()));
         }
         match headers::normalize_content_length(response.headers_mut())? {
             _ if is_bodiless => Ok(Self::Length(0)),
