@@ -236,7 +236,7 @@ impl Body for RequestBody {
         }
         if let Some(trailers) = frame.trailers_mut() {
             headers::remove_identity(trailers, &this.status_header);
-            headers::remove_hop_by_hop(trailers);
+            headers::remove_forbidden_trailers(trailers);
         }
         Poll::Ready(Some(Ok(frame)))
     }

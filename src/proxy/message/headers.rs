@@ -73,6 +73,44 @@ pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
+/// Removes the fields that no trailer may be: framing, routing, conditions, authentication, caching,
+/// and the form of the content (RFC 9110, section 6.5.1).
+pub(crate) fn remove_forbidden_trailers(trailers: &mut HeaderMap) {
+    remove_hop_by_hop(trailers);
+    let forbidden: Vec<HeaderName> =
+        trailers.keys().filter(|name| is_forbidden_trailer(name.as_str())).cloned().collect();
+    for name in forbidden {
+        trailers.remove(name);
+    }
+}
+
+fn is_forbidden_trailer(name: &str) -> bool {
+    matches!(
+        name,
+        "age"
+            | "authorization"
+            | "cache-control"
+            | "content-encoding"
+            | "content-length"
+            | "content-range"
+            | "content-type"
+            | "cookie"
+            | "date"
+            | "expect"
+            | "expires"
+            | "host"
+            | "location"
+            | "max-forwards"
+            | "pragma"
+            | "range"
+            | "retry-after"
+            | "set-cookie"
+            | "trailer"
+            | "vary"
+            | "www-authenticate"
+    ) || name.starts_with("if-")
+}
+
 fn is_hop_by_hop(name: &str) -> bool {
     matches!(
         name,

@@ -210,7 +210,7 @@ impl StreamedResponse {
         }
         if let Some(Ok(frame)) = &mut frame {
             if let Some(trailers) = frame.trailers_mut() {
-                headers::remove_hop_by_hop(trailers);
+                headers::remove_forbidden_trailers(trailers);
             }
             if let Some(record) = request.and_then(RequestInFlight::record) {
                 record.add_response_bytes(frame.data_ref().map_or(0, Bytes::len));

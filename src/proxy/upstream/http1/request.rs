@@ -268,26 +268,11 @@ impl RequestEncoder {
     }
 }
 
-/// The trailers that a request has announced and that may be trailers (RFC 9110, section 6.5.1).
+/// The trailers that a request has announced.
 fn trailer_names(headers: &HeaderMap) -> Vec<HeaderName> {
-    const FORBIDDEN: [HeaderName; 12] = [
-        header::AUTHORIZATION,
-        header::CACHE_CONTROL,
-        header::CONTENT_ENCODING,
-        header::CONTENT_LENGTH,
-        header::CONTENT_RANGE,
-        header::CONTENT_TYPE,
-        header::HOST,
-        header::MAX_FORWARDS,
-        header::SET_COOKIE,
-        header::TE,
-        header::TRAILER,
-        header::TRANSFER_ENCODING,
-    ];
     let fields = headers.get_all(header::TRAILER).iter().filter_map(|value| value.to_str().ok());
     let names = fields.flat_map(|field| field.split(','));
-    let names = names.filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok());
-    names.filter(|name| !FORBIDDEN.contains(name)).collect()
+    names.filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok()).collect()
 }
 
 /// Bytes that wait to be written to a server: the head of a request, and pieces of its body.
