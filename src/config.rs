@@ -57,7 +57,7 @@ pub use self::service::{
 };
 pub use self::traces::TracesConfig;
 pub use self::upstream::{
-    Balance, ClientCertificateFiles, HealthCheckConfig, Scheme, ServerAddress, ServerConfig,
+    Balance, ClientCertificateFiles, HealthCheckConfig, Reuse, Scheme, ServerAddress, ServerConfig,
     UpstreamConfig, UpstreamHttp, UpstreamTlsConfig,
 };
 use crate::guard::{Exception, WeakChecks};

@@ -29,6 +29,8 @@ pub struct UpstreamConfig {
     pub max_header_size: usize,
     /// Whether trailers of requests go to HTTP/2 servers. Default: no.
     pub request_trailers: bool,
+    /// Requests that may follow on an HTTP/1.1 connection. Default: safe.
+    pub reuse: Reuse,
     /// Maximum number of connections to all servers together. A request above it gets 503. One
     /// client gets three quarters of them. Default: 10,000.
     pub max_connections: usize,
@@ -142,6 +144,16 @@ pub enum Balance {
     Random,
     /// All servers in turn.
     RoundRobin,
+}
+
+/// The requests that may follow on an HTTP/1.1 connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reuse {
+    /// Requests of all clients.
+    Always,
+    /// Requests of all clients, and after a request body only requests of the same client.
+    Safe,
 }
 
 /// The versions of HTTP that are offered to `https` servers.

@@ -52,6 +52,7 @@ impl Checker<'_> {
             http: raw.http,
             max_header_size: usize::try_from(raw.max_header_size.0).unwrap_or(usize::MAX),
             request_trailers: raw.request_trailers,
+            reuse: raw.reuse,
             max_connections: raw.max_connections.0,
             max_failures: raw.max_failures.0,
             retry_after: positive("retry_after", raw.retry_after),

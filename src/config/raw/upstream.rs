@@ -10,7 +10,7 @@ use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
 use super::super::number::{Bounded, OneOrMore};
 use super::super::units::{DurationText, SizeText};
-use super::super::{Balance, UpstreamHttp};
+use super::super::{Balance, Reuse, UpstreamHttp};
 use super::Connections;
 
 #[derive(Debug, Deserialize)]
@@ -34,6 +34,8 @@ pub(in crate::config) struct RawUpstream {
     pub(in crate::config) max_header_size: UpstreamHeaderSize,
     #[serde(default)]
     pub(in crate::config) request_trailers: bool,
+    #[serde(default = "safe")]
+    pub(in crate::config) reuse: Reuse,
     #[serde(default = "max_connections")]
     pub(in crate::config) max_connections: Connections,
     #[serde(default = "max_failures")]
@@ -107,6 +109,10 @@ fn a_minute() -> DurationText {
 
 fn auto() -> UpstreamHttp {
     UpstreamHttp::Auto
+}
+
+fn safe() -> Reuse {
+    Reuse::Safe
 }
 
 fn eight_kib() -> UpstreamHeaderSize {

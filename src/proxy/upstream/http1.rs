@@ -4,7 +4,7 @@ mod request;
 mod response;
 mod stream;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
@@ -14,6 +14,7 @@ use hyper::Response;
 
 use self::stream::Http1Stream;
 use super::dial::{ConnectionGuard, Io};
+use crate::permit::ClientKey;
 use crate::proxy::message::body::OutgoingRequest;
 use crate::proxy::message::incoming::{BodyConnection, Http1Error, Incoming, ServerBody};
 
@@ -21,6 +22,10 @@ use crate::proxy::message::incoming::{BodyConnection, Http1Error, Incoming, Serv
 /// is larger is a 502. Pieces of hyper's 400 KiB exceed the second-level cache: with them a
 /// download over HTTP/2 took 650 µs of CPU for each MiB instead of 567.
 const MAX_BUFFER: usize = 128 << 10;
+
+/// Maximum number of idle connections that a request looks at. Those of other clients do not serve
+/// it, and may be many.
+const MAX_LOOKED_AT: usize = 64;
 
 /// An HTTP/1.1 connection to a server.
 #[derive(Debug)]
@@ -31,6 +36,8 @@ pub(crate) struct Http1Connection {
     /// Whether it may serve another request. A request for an upgrade always opens a connection, so
     /// the pool would grow with each one that the server declines.
     is_reusable: bool,
+    /// The only client whose requests may follow; `None`: all.
+    owner: Cell<Option<ClientKey>>,
 }
 
 /// The server's side of a connection or stream that has become a tunnel.
@@ -47,7 +54,12 @@ impl Http1Connection {
     /// Starts HTTP/1.1 on a connection.
     pub(crate) fn new(io: Box<dyn Io>, guard: ConnectionGuard, is_reusable: bool) -> Self {
         let stream = Rc::new(RefCell::new(Http1Stream::new(io, guard)));
-        Self { stream, opened: Instant::now(), is_reusable }
+        Self { stream, opened: Instant::now(), is_reusable, owner: Cell::new(None) }
+    }
+
+    /// Keeps the connection for requests of one client.
+    pub(crate) fn set_owner(&self, client: ClientKey) {
+        self.owner.set(Some(client));
     }
 
     /// Begins a request. Returns the request, to be sent again, if it has no body.
@@ -143,17 +155,26 @@ struct IdleConnection {
 }
 
 impl Http1Pool {
-    /// Takes the connection that was used last and is ready. A connection is not ready while it
-    /// still sends a request whose response came early.
-    pub(crate) fn take(&self, max_age: Option<Duration>) -> Option<Http1Connection> {
+    /// Takes the connection that was used last, is ready, and has no other owner than `client`. A
+    /// connection is not ready while it still sends a request whose response came early.
+    pub(crate) fn take(
+        &self,
+        client: ClientKey,
+        max_age: Option<Duration>,
+    ) -> Option<Http1Connection> {
         let mut idle = self.0.borrow_mut();
-        while let Some(position) = idle.iter().rposition(|idle| !idle.http1.is_sending()) {
+        let is_usable = |http1: &Http1Connection| {
+            http1.owner.get().is_none_or(|owner| owner == client) && !http1.is_sending()
+        };
+        loop {
+            let newest = idle.len().saturating_sub(MAX_LOOKED_AT);
+            let position = idle.get(newest..)?.iter().rposition(|idle| is_usable(&idle.http1))?;
+            let position = newest + position;
             let http1 = idle.remove(position).http1;
             if !http1.is_older_than(max_age) && http1.is_open() {
                 return Some(http1);
             }
         }
-        None
     }
 
     /// Keeps a connection for the next request, if it is reusable, open and not too old.

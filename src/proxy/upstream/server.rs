@@ -31,7 +31,7 @@ use super::http2::SendOptions;
 use super::http2_pool::{Http2Pool, PoolPurpose, StreamSlot};
 use super::isolation::Isolation;
 use super::server_state::ServerState;
-use crate::config::{Scheme, ServerConfig, UpstreamConfig};
+use crate::config::{Reuse, Scheme, ServerConfig, UpstreamConfig};
 use crate::metrics::{ServiceMetrics, UpstreamFailure};
 use crate::permit::{ClientKey, Count, CountGuard, ShareGuard};
 use crate::proxy::message::body::{OutgoingRequest, RequestUpload, is_safe};
@@ -56,6 +56,7 @@ pub(crate) struct UpstreamServer {
     /// Maximum size of a request head over HTTP/2, in bytes.
     max_header_size: usize,
     options: SendOptions,
+    reuse: Reuse,
     /// The version that the server spoke on the newest connection.
     version: Cell<HttpVersion>,
     /// Requests without a complete response.
@@ -119,6 +120,7 @@ impl UpstreamServer {
             ejections,
             index,
             limit,
+            reuse: upstream.reuse,
         }
     }
 
@@ -216,8 +218,9 @@ impl UpstreamServer {
     ) -> Result<CarriedResponse, SendError> {
         // The server may close a pooled connection at any moment, before or while the request is
         // written.
-        if let Some(http1) = self.http1.take(self.timeouts.age) {
+        if let Some(http1) = self.http1.take(client, self.timeouts.age) {
             let upload = request.body().upload();
+            self.own(&http1, client, upload.as_ref());
             let second = http1.begin(request).map_err(maybe_sent)?;
             match self.exchange_http1(&http1, upload.as_ref()).await {
                 Ok(response) => {
@@ -254,9 +257,19 @@ impl UpstreamServer {
         }
         let http1 = Http1Connection::new(connection.io, connection.guard, true);
         let upload = request.body().upload();
+        self.own(&http1, client, upload.as_ref());
         http1.begin(request).map_err(maybe_sent)?;
         let response = self.exchange_http1(&http1, upload.as_ref()).await?;
         Ok(CarriedResponse { response, carrier: Carrier::Http1(http1) })
+    }
+
+    /// Keeps a connection for requests of `client` if it carries an upload. A server that leaves the
+    /// upload unread takes it for requests, whose responses only their sender may get.
+    fn own(&self, http1: &Http1Connection, client: ClientKey, upload: Option<&RequestUpload>) {
+        match self.reuse {
+            Reuse::Safe if upload.is_some() => http1.set_owner(client),
+            Reuse::Always | Reuse::Safe => {}
+        }
     }
 
     /// Closes connections that are idle for too long, too old, or closed by the server.

@@ -1,8 +1,10 @@
 //! Exchanges over HTTP/1.1: when a connection to a server may carry another request.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
 
 use crate::support::client::Client;
+use crate::support::pki::Kind;
 use crate::support::proxy::{Configure, Proxy, Running};
 use crate::support::server::{Server, read_until};
 
@@ -109,14 +111,66 @@ fn a_connection_with_an_unfinished_upload_takes_no_other_request() {
         if is_finished {
             client.send("rest");
             read_until(&mut tcp, "rest");
-            let mut next = send(&proxy, "GET");
-            assert!(read_until(&mut tcp, "\r\n\r\n").starts_with("GET / HTTP/1.1\r\n"));
-            tcp.write_all(OK).unwrap();
-            assert!(next.head().starts_with("HTTP/1.1 200 "));
         } else {
             drop(client);
-            assert_eq!(tcp.read(&mut [0]).unwrap(), 0, "closed after the half");
-            expect_new_connection(&server, &proxy);
         }
+        expect_new_connection(&server, &proxy);
+        assert_eq!(tcp.read(&mut [0]).unwrap(), 0, "closed after the upload");
+    }
+}
+
+const GET: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+#[test]
+fn no_request_follows_a_response_that_began_before_its_upload_ended() {
+    let server = Server::start();
+    let proxy = Proxy::before(format!("http://{}", server.address)).upstream("reuse = \"always\"");
+    let proxy = proxy.workers(1).start();
+    let mut client = proxy.connect();
+    client.send("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8\r\n\r\nhalf");
+    let mut tcp = server.connection();
+    read_until(&mut tcp, "half");
+    tcp.write_all(OK).unwrap();
+    assert!(client.head().starts_with("HTTP/1.1 200 "));
+    client.send("rest");
+    read_until(&mut tcp, "rest");
+    assert_eq!(client.exactly(6), b"hello\n");
+    expect_new_connection(&server, &proxy);
+}
+
+#[test]
+fn a_connection_that_carried_an_upload_serves_its_client_only_unless_configured() {
+    for (reuse, is_shared) in [("safe", false), ("always", true)] {
+        let server = Server::start();
+        let proxy = Proxy::before(format!("http://{}", server.address)).workers(1);
+        let other = proxy.pki.client("other", Kind::P256);
+        let proxy = proxy.upstream(&format!("reuse = \"{reuse}\"")).start();
+        let mut client = proxy.connect();
+        client.send("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nbody");
+        let mut first = server.connection();
+        read_until(&mut first, "body");
+        let respond = |tcp: &mut TcpStream, client: &mut Client| {
+            tcp.write_all(OK).unwrap();
+            assert!(client.head().starts_with("HTTP/1.1 200 "));
+            assert_eq!(client.exactly(6), b"hello\n");
+        };
+        respond(&mut first, &mut client);
+
+        let mut stranger = Client::connect(&proxy.pki, proxy.address(), &other);
+        stranger.send(GET);
+        let mut second = if is_shared { first.try_clone().unwrap() } else { server.connection() };
+        read_until(&mut second, "\r\n\r\n");
+        respond(&mut second, &mut stranger);
+        // A request without a body leaves its connection to all.
+        client.send(GET);
+        read_until(&mut second, "\r\n\r\n");
+        respond(&mut second, &mut client);
+        client.send("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nmore");
+        read_until(&mut second, "more");
+        respond(&mut second, &mut client);
+        stranger.send(GET);
+        let mut third = if is_shared { second } else { server.connection() };
+        read_until(&mut third, "\r\n\r\n");
+        respond(&mut third, &mut stranger);
     }
 }

@@ -38,6 +38,9 @@ pub(super) struct Http1Stream {
     is_head: bool,
     /// Whether another request may follow.
     keeps_alive: bool,
+    /// Whether a response has begun before its request was sent. A server that leaves the rest
+    /// unread takes it for the next request.
+    was_early: bool,
     /// Whether the server has sent a byte since the last request began.
     pub(super) has_received: bool,
     /// Forwards informational responses to the client of the request.
@@ -70,6 +73,7 @@ impl Http1Stream {
             reading: Reading::Idle,
             is_head: false,
             keeps_alive: true,
+            was_early: false,
             has_received: false,
             informational: None,
             failure: None,
@@ -92,7 +96,7 @@ impl Http1Stream {
     /// Whether an idle connection is open. The server's close, and bytes that belong to no
     /// request, end it.
     pub(super) fn is_open(&mut self) -> bool {
-        if !self.may_be_reused() {
+        if !self.may_be_reused() || self.was_early {
             return false;
         }
         let (mut byte, io) = ([0], &mut *self.io);
@@ -170,6 +174,7 @@ impl Http1Stream {
                 self.keeps_alive &= !is_last && response::keeps_alive(&response);
                 self.reading = Reading::Body(body);
                 self.is_unwritten = true;
+                self.was_early |= self.writer.is_sending();
                 self.end_if_complete();
                 return Poll::Ready(Ok(response));
             }
