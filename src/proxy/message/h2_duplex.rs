@@ -2,11 +2,14 @@
 
 use std::io;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use h2::{RecvStream, SendStream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::proxy::message::send_window::WindowShare;
 
 /// Maximum size of one write, in bytes.
 const MAX_WRITE: usize = 16 << 10;
@@ -16,13 +19,20 @@ const MAX_WRITE: usize = 16 << 10;
 pub(crate) struct Http2Duplex {
     send: SendStream<Bytes>,
     receive: RecvStream,
+    /// The share in the window of the connection; `None`: all of it.
+    share: Option<Rc<WindowShare>>,
     /// Bytes that were received and not read yet.
     received: Bytes,
 }
 
 impl Http2Duplex {
     pub(crate) fn new(send: SendStream<Bytes>, receive: RecvStream) -> Self {
-        Self { send, receive, received: Bytes::new() }
+        Self { send, receive, share: None, received: Bytes::new() }
+    }
+
+    /// Sends within a share of the connection's window.
+    pub(crate) fn with_share(self, share: Rc<WindowShare>) -> Self {
+        Self { share: Some(share), ..self }
     }
 }
 
@@ -56,7 +66,11 @@ impl AsyncWrite for Http2Duplex {
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
         }
-        self.send.reserve_capacity(bytes.len().min(MAX_WRITE));
+        let share = match &self.share {
+            Some(share) => ready!(share.poll_room(context)),
+            None => MAX_WRITE,
+        };
+        self.send.reserve_capacity(bytes.len().min(MAX_WRITE).min(share));
         while self.send.capacity() == 0 {
             match ready!(self.send.poll_capacity(context)) {
                 Some(capacity) => capacity.map_err(as_io)?,
@@ -66,6 +80,9 @@ impl AsyncWrite for Http2Duplex {
         let room = self.send.capacity().min(MAX_WRITE);
         let piece = bytes.get(..room).unwrap_or(bytes);
         self.send.send_data(Bytes::copy_from_slice(piece), false).map_err(as_io)?;
+        if let Some(share) = &self.share {
+            share.record_sent(piece.len());
+        }
         Poll::Ready(Ok(piece.len()))
     }
 

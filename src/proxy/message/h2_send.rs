@@ -18,6 +18,7 @@ use tokio::task::AbortHandle;
 use tracing::debug;
 
 use crate::proxy::message::idle_timeout::IdleTimeout;
+use crate::proxy::message::send_window::WindowShare;
 
 /// Maximum length of the data in one DATA frame, in bytes. With its header, the frame fills one TLS
 /// record. A longer one would leave a record of 9 bytes.
@@ -34,6 +35,8 @@ pub(crate) struct SendBody<B> {
     /// The error code of the reset if the body ends early.
     abort_reason: Reason,
     sends_trailers: bool,
+    /// The share in the window of the connection; `None`: all of it.
+    share: Option<Rc<WindowShare>>,
     /// Maximum time without room; the stream is reset then. `None`: no maximum.
     stall: Option<IdleTimeout>,
     /// The stall timeout applies after the end of this. `None`: always.
@@ -65,7 +68,13 @@ enum Progress {
 impl<B: Body<Data = Bytes, Error: Display> + Unpin> SendBody<B> {
     pub(crate) fn new(body: B, stream: SendStream<Bytes>, abort_reason: Reason) -> Self {
         let (pending, stall, stall_begins) = (None, None, None);
-        Self { body, stream, pending, abort_reason, sends_trailers: true, stall, stall_begins }
+        let (sends_trailers, share) = (true, None);
+        Self { body, stream, pending, abort_reason, sends_trailers, share, stall, stall_begins }
+    }
+
+    /// Sends within a share of the connection's window.
+    pub(crate) fn with_share(self, share: Rc<WindowShare>) -> Self {
+        Self { share: Some(share), ..self }
     }
 
     /// Ends the stream without the trailers of the body.
@@ -86,6 +95,13 @@ impl<B: Body<Data = Bytes, Error: Display> + Unpin> SendBody<B> {
             if room > 0 {
                 self.stall.iter_mut().for_each(IdleTimeout::reset);
                 return Poll::Ready(Ok(Some(room)));
+            }
+            // Capacity is reserved only now, because it is taken from the connection's window.
+            let length = self.pending.as_ref().map_or(0, |piece| piece.data.len());
+            match self.share.as_ref().map(|share| share.poll_room(context)) {
+                None => self.stream.reserve_capacity(length),
+                Some(Poll::Ready(room)) => self.stream.reserve_capacity(length.min(room)),
+                Some(Poll::Pending) => break,
             }
             match self.stream.poll_capacity(context) {
                 Poll::Ready(Some(capacity)) => {
@@ -138,8 +154,6 @@ impl<B: Body<Data = Bytes, Error: Display> + Unpin> SendBody<B> {
                         Ok(Progress::More)
                     });
                 }
-                // Capacity is reserved only now, because it is taken from the connection's window.
-                self.stream.reserve_capacity(data.len());
                 self.pending = Some(Piece { data, is_last });
                 Ok(Progress::More)
             }
@@ -159,6 +173,9 @@ impl<B: Body<Data = Bytes, Error: Display> + Unpin> SendBody<B> {
 
     fn send(&mut self, piece: Piece) -> Result<Progress, h2::Error> {
         let Piece { data, is_last } = piece;
+        if let Some(share) = &self.share {
+            share.record_sent(data.len());
+        }
         self.stream.send_data(data, is_last)?;
         Ok(if is_last { Progress::Done(SendEnd::Complete) } else { Progress::More })
     }

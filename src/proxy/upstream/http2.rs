@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use h2::client::{Builder, ResponseFuture, SendRequest};
-use h2::{Reason, RecvStream};
+use h2::{Reason, RecvStream, SendStream};
 use hyper::body::Body;
 use hyper::http::uri::{Authority, PathAndQuery, Scheme};
 use hyper::{Request, Response, Uri, Version, header};
@@ -31,6 +31,7 @@ use crate::proxy::message::h2_send::{BackgroundSend, SendBody};
 use crate::proxy::message::headers::normalize_content_length;
 use crate::proxy::message::incoming::Incoming;
 use crate::proxy::message::informational::InformationalSender;
+use crate::proxy::message::send_window::{SendWindow, WindowShare};
 
 /// Flow-control window of one stream, in bytes: what a server may send before the client reads.
 const STREAM_WINDOW: u32 = 64 << 10;
@@ -53,6 +54,8 @@ const SEND_BUFFER: usize = 64 << 10;
 #[derive(Debug, Clone)]
 pub(crate) struct Http2Connection {
     sender: SendRequest<Bytes>,
+    /// The share of the upload in the window, as long as its stream is open.
+    share: Option<Rc<WindowShare>>,
     opened: Instant,
     shared: Rc<SharedState>,
 }
@@ -63,6 +66,7 @@ pub(crate) struct ConnectionId(*const SharedState);
 
 struct SharedState {
     settings: ServerSettings,
+    window: Rc<SendWindow>,
     has_ended: Cell<bool>,
     /// Whether a request was sent on it.
     is_used: Cell<bool>,
@@ -100,6 +104,7 @@ impl Http2Connection {
     ) -> Result<Self, h2::Error> {
         let shared = Rc::new(SharedState {
             settings: ServerSettings::default(),
+            window: Rc::default(),
             has_ended: Cell::new(false),
             is_used: Cell::new(false),
             stream_limit: Cell::new(INITIAL_STREAMS),
@@ -130,7 +135,7 @@ impl Http2Connection {
                 tracing::debug!(%error, "upstream connection ended");
             }
         });
-        Ok(Self { sender, opened: Instant::now(), shared })
+        Ok(Self { sender, share: None, opened: Instant::now(), shared })
     }
 
     /// Identifies the connection while it is open.
@@ -191,6 +196,11 @@ impl Http2Connection {
         self.shared.stream_limit.get().saturating_sub(self.shared.streams.get())
     }
 
+    /// Whether an upload of a client has room in the window of the connection.
+    pub(crate) fn has_room(&self, client: ClientKey) -> bool {
+        self.shared.window.has_room(client)
+    }
+
     /// Counts a stream until [`Self::end_stream`].
     pub(crate) fn begin_stream(&self) {
         self.shared.streams.set(self.shared.streams.get().saturating_add(1));
@@ -221,6 +231,13 @@ impl Http2Connection {
         }
     }
 
+    fn begin_upload(&mut self, client: ClientKey, stream: &SendStream<Bytes>) -> Rc<WindowShare> {
+        let stream = stream.stream_id().as_u32();
+        let share = WindowShare::new(&self.shared.window, client, stream);
+        self.share = Some(Rc::clone(&share));
+        share
+    }
+
     fn begin_request(&self, client: ClientKey) {
         self.shared.is_used.set(true);
         self.shared.newest.set(Some((client, self.shared.streams.get() > 1)));
@@ -241,16 +258,17 @@ impl Http2Connection {
         let sent = slot.as_mut().sender.send_request(head, is_bodiless);
         let (mut response, stream) = sent.map_err(ExchangeError::maybe_sent)?;
         slot.as_mut().begin_request(client);
+        let share = (!is_bodiless).then(|| slot.as_mut().begin_upload(client, &stream));
         let slot = Rc::new(slot);
-        let upload = if is_bodiless {
-            None
-        } else {
+        let upload = if let Some(share) = share {
             let held = Rc::clone(&slot);
-            let mut sending = SendBody::new(body, stream, Reason::CANCEL);
+            let mut sending = SendBody::new(body, stream, Reason::CANCEL).with_share(share);
             if !options.sends_trailers {
                 sending = sending.without_trailers();
             }
             BackgroundSend::start(sending, outlives_response, options.stall_timeout, held).await
+        } else {
+            None
         };
         let response = response_head(&mut response, informational).await;
         let (mut head, stream) = response.map_err(ExchangeError::maybe_sent)?.into_parts();
@@ -275,7 +293,8 @@ impl Http2Connection {
         normalize_content_length(&mut head.headers).map_err(ExchangeError::maybe_sent)?;
         if head.status.is_success() {
             let response = Response::from_parts(head, Incoming::Empty);
-            return Ok((response, Some(Http2Duplex::new(send, receive))));
+            let share = self.begin_upload(client, &send);
+            return Ok((response, Some(Http2Duplex::new(send, receive).with_share(share))));
         }
         let body = ReceivedBody::new(receive, &head.headers);
         Ok((Response::from_parts(head, Incoming::Http2(body)), None))
@@ -370,13 +389,16 @@ impl Default for ServerSettings {
 }
 
 impl ServerSettings {
-    fn record_read(&self, bytes: &[u8]) {
+    fn record_read(&self, bytes: &[u8], window: &SendWindow) {
         self.frames.borrow_mut().read(bytes, |frame| match frame {
             ServerFrame::Setting(MAX_HEADER_LIST_SIZE, size) => {
                 self.max_header_list.set(usize::try_from(size).unwrap_or(usize::MAX));
             }
             ServerFrame::SettingsEnd => self.have_arrived.set(true),
-            ServerFrame::Setting(..) | ServerFrame::WindowUpdate(..) => {}
+            ServerFrame::Setting(..) => {}
+            ServerFrame::WindowUpdate(stream, increment) => {
+                window.record_update(stream, increment);
+            }
         });
     }
 }
@@ -390,6 +412,6 @@ struct ServerIo {
 
 impl IoEvents for ServerIo {
     fn on_read(&self, bytes: &[u8]) {
-        self.shared.settings.record_read(bytes);
+        self.shared.settings.record_read(bytes, &self.shared.window);
     }
 }

@@ -1,8 +1,8 @@
 //! The HTTP/2 connections to a server, and the stream slots on them that its requests share.
 //!
 //! A stream that its client does not read holds its slot. One client therefore gets three quarters
-//! of the slots at most ([`ClientShares`]), and a further connection is opened when slots are
-//! short.
+//! of the slots at most ([`ClientShares`]), and a further connection is opened when slots or
+//! windows are short.
 
 mod waiting;
 
@@ -102,11 +102,16 @@ impl Http2Pool {
     pub(crate) async fn acquire(
         self: &Rc<Self>,
         client: ClientKey,
+        has_upload: bool,
         open: impl Fn(),
     ) -> Result<StreamSlot, UpstreamError> {
         let mut has_waited = false;
+        if has_upload && self.is_short_of_window(client) && self.may_open() {
+            self.is_opening.set(true);
+            open(); // for the next uploads: this one goes on as its share permits
+        }
         loop {
-            let mut slot = match self.take(client) {
+            let mut slot = match self.take(client, has_upload) {
                 Some(slot) => slot,
                 None => {
                     has_waited = true;
@@ -151,13 +156,20 @@ impl Http2Pool {
     }
 
     /// Takes a free slot; `None` if there is none, or if the client has its share.
-    fn take(self: &Rc<Self>, client: ClientKey) -> Option<StreamSlot> {
+    fn take(self: &Rc<Self>, client: ClientKey, has_upload: bool) -> Option<StreamSlot> {
         let connections = self.connections.borrow();
         let share = self.shares.take(client, free_streams(&connections))?;
         // The first one with a free slot, so that later ones become idle and close.
-        let http2 = connections.iter().find(|http2| http2.free_streams() > 0)?.clone();
+        let free = || connections.iter().filter(|http2| http2.free_streams() > 0);
+        let roomy = free().find(|http2| !has_upload || http2.has_room(client));
+        let http2 = roomy.or_else(|| free().next())?.clone();
         http2.begin_stream();
         Some(StreamSlot { http2, pool: Rc::clone(self), share: Some(share) })
+    }
+
+    fn is_short_of_window(&self, client: ClientKey) -> bool {
+        let connections = self.connections.borrow();
+        !connections.is_empty() && !connections.iter().any(|http2| http2.has_room(client))
     }
 
     fn may_open(&self) -> bool {
@@ -283,7 +295,7 @@ impl Http2Pool {
         }
         let may_take = |client| self.shares.may_take(client, free);
         let (client, waiter) = self.waiting.borrow_mut().take_first(may_take)?;
-        let slot = self.take(client)?;
+        let slot = self.take(client, true)?;
         Some((waiter, slot))
     }
 

@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};
+use std::time::Duration;
 
 use keygate::spki::Fingerprint;
 use tokio::sync::Notify;
@@ -289,4 +290,66 @@ fn a_client_that_ends_two_connections_gets_its_own_and_a_retry_shares_none() {
         line["message"] == "client ends shared upstream connections, isolating it"
     });
     assert_eq!(line["fingerprint"], Fingerprint::of(&scene.good.spki).to_string());
+}
+
+/// An h2c server with the windows of RFC 9113, 64 KiB for a stream and for its connection. It reads
+/// an upload, and of one to `/unread` only what the windows permit, which it counts.
+fn window_server(unread: Arc<AtomicUsize>) -> SocketAddr {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.unwrap().block_on(async move {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            loop {
+                let (tcp, _) = listener.accept().await.unwrap();
+                tokio::spawn(read_uploads(tcp, Arc::clone(&unread)));
+            }
+        });
+    });
+    address
+}
+
+async fn read_uploads(tcp: tokio::net::TcpStream, unread: Arc<AtomicUsize>) {
+    let mut connection = h2::server::handshake(tcp).await.unwrap();
+    while let Some(Ok((request, mut respond))) = connection.accept().await {
+        let (is_read, unread) = (request.uri().path() != "/unread", Arc::clone(&unread));
+        let mut body = request.into_body();
+        tokio::spawn(async move {
+            while let Some(Ok(data)) = body.data().await {
+                if is_read {
+                    let _ = body.flow_control().release_capacity(data.len());
+                } else {
+                    unread.fetch_add(data.len(), Ordering::SeqCst);
+                }
+            }
+            let _ = respond.send_response(hyper::Response::new(()), true); // may be closed
+        });
+    }
+}
+
+#[test]
+fn an_upload_that_its_server_does_not_read_leaves_window_for_others() {
+    let unread = Arc::<AtomicUsize>::default();
+    let address = window_server(Arc::clone(&unread));
+    let proxy = Proxy::before(format!("h2c://{address}")).workers(1);
+    let victim = proxy.pki.client("victim", Kind::P256);
+    let scene = proxy.start();
+    let mut stalled = scene.connect();
+    let body = vec![b'x'; 100_000];
+    let head = |path: &str| format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: ");
+    stalled.send([head("/unread").as_bytes(), b"100000\r\n\r\n", &body].concat());
+    wait_until("the share of the client", || unread.load(Ordering::SeqCst) >= 49_151);
+    let upload = |client: &Party| {
+        let mut client = Client::connect(&scene.pki, scene.address(), client);
+        client.tcp().set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        client.send([head("/").as_bytes(), b"100000\r\n\r\n", &body].concat());
+        client.head_or_end().is_some_and(|head| head.starts_with("HTTP/1.1 200 "))
+    };
+    let served = (0..VICTIMS).filter(|_| upload(&victim)).count();
+    assert_eq!(served, VICTIMS);
+    assert_eq!(unread.load(Ordering::SeqCst), 49_151, "three quarters");
+    assert!(upload(&scene.good), "its next upload goes over another connection");
+    assert_eq!(scene.metric("keygate_upstream_connections_total{service=\"test\"}"), 2.0);
 }

@@ -42,8 +42,8 @@ async fn end_of_a_connection_while_another_is_opened() {
     let pool = Http2Pool::new(PoolPurpose::Requests, &Rc::default());
     let opened = Cell::new(0);
     let open = || opened.set(opened.get() + 1);
-    let mut first = Box::pin(pool.acquire(client(1), open));
-    let mut second = Box::pin(pool.acquire(client(2), open));
+    let mut first = Box::pin(pool.acquire(client(1), false, open));
+    let mut second = Box::pin(pool.acquire(client(2), false, open));
     assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
     assert_eq!(opened.get(), 1, "both wait for one connection");
 

@@ -26,7 +26,8 @@ impl UpstreamServer {
             return self.send_alone(client, request).await;
         }
         let (second, pool) = (SecondRequest::of(&request), &self.http2);
-        let slot = match self.request_slot(client, pool).await {
+        let has_upload = request.body().upload().is_some();
+        let slot = match self.request_slot(client, pool, has_upload).await {
             Ok(slot) => slot,
             Err(error) => return Err(SendError::NotSent(request, error)),
         };
@@ -43,7 +44,7 @@ impl UpstreamServer {
             Box::pin(self.send_alone(client, second.into_request())).await
         } else if error.is_refused() {
             let request = second.into_request();
-            match self.request_slot(client, pool).await {
+            match self.request_slot(client, pool, false).await {
                 Ok(slot) => self.try_http2(client, slot, request).await,
                 Err(error) => Err(SendError::NotSent(request, error)),
             }
@@ -60,7 +61,7 @@ impl UpstreamServer {
     ) -> Result<CarriedResponse, SendError> {
         let pool = Http2Pool::new(PoolPurpose::Requests, &self.isolation);
         let slot = match self.client_share(client) {
-            Ok(share) => self.request_slot(client, &pool).await.map(|slot| (slot, share)),
+            Ok(share) => self.request_slot(client, &pool, false).await.map(|slot| (slot, share)),
             Err(error) => Err(error),
         };
         match slot {
@@ -108,8 +109,9 @@ impl UpstreamServer {
         self: &Rc<Self>,
         client: ClientKey,
         pool: &Rc<Http2Pool>,
+        has_upload: bool,
     ) -> Result<StreamSlot, UpstreamError> {
-        let slot = pool.acquire(client, || self.open_http2(pool));
+        let slot = pool.acquire(client, has_upload, || self.open_http2(pool));
         let slot = timeout(self.timeouts.response, slot).await;
         slot.unwrap_or(Err(UpstreamError::ConnectionLimit))
     }
@@ -125,7 +127,7 @@ impl UpstreamServer {
         } else {
             Rc::clone(&self.http2_tunnels)
         };
-        pool.acquire(client, || self.open_http2(&pool)).await
+        pool.acquire(client, false, || self.open_http2(&pool)).await
     }
 
     /// Opens a connection for a pool, on a task of its own, because all callers wait for it.
