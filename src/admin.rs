@@ -195,7 +195,7 @@ async fn accept<IO: AsyncRead + AsyncWrite + Unpin + 'static>(
                 continue;
             }
         };
-        let place = connections.enter(peer).await;
+        let place = connections.enter(peer);
         let takes_commands = is_local || state.sources.commands_from == AdminCommands::Anywhere;
         let (id, state) = (place.id(), AdminState { takes_commands, ..state.clone() });
         let task = tokio::task::spawn_local(async move {

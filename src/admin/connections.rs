@@ -1,29 +1,25 @@
 //! The open admin connections: bounded in number and in time.
 //!
-//! A peer that does not read its responses must not keep probes and scrapes away. If all places are
-//! taken, a new connection evicts the oldest one of the peer that has most.
+//! A peer that does not read its responses must not keep probes and scrapes away. Each peer has a
+//! share of the places: less than three times the free ones. A connection beyond it evicts the
+//! oldest one of its peer, because the new one may be a probe. Accepting never waits for a place.
 
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::rc::Rc;
-use std::time::Duration;
 
-use tokio::sync::Notify;
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, timeout_at};
 
 /// Maximum open admin connections.
 pub(super) const MAX_CONNECTIONS: usize = 64;
-/// Minimum time that a connection has before it may be evicted, 1 s. A probe takes less.
-const MIN_AGE: Duration = Duration::from_secs(1);
+/// Multiple of the free places that one peer may hold.
+const SHARE: usize = 3;
 
 /// The open connections.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
     entries: RefCell<Vec<AdminConnection>>,
     next_id: Cell<u64>,
-    /// Notified when a connection closes.
-    closed: Notify,
 }
 
 #[derive(Debug)]
@@ -32,7 +28,6 @@ struct AdminConnection {
     /// The network of the peer, as [`network_of`](crate::permit::network_of) gives it; `None` for a
     /// Unix socket.
     peer: Option<IpAddr>,
-    opened: Instant,
     /// `None` until the task of the connection runs.
     task: Option<AbortHandle>,
 }
@@ -45,21 +40,21 @@ pub(super) struct ConnectionPermit {
 }
 
 impl Connections {
-    /// Takes a permit for a connection of `peer`. If none is free, evicts a connection, or waits
-    /// until one is old enough.
-    pub(super) async fn enter(self: &Rc<Self>, peer: Option<IpAddr>) -> ConnectionPermit {
-        while self.entries.borrow().len() >= MAX_CONNECTIONS {
-            if !self.evict(Instant::now()) {
-                let oldest = self.entries.borrow().iter().map(|entry| entry.opened).min();
-                let wait_until = oldest.unwrap_or_else(Instant::now) + MIN_AGE;
-                let _ = timeout_at(wait_until, self.closed.notified()).await; // either way, look again
-            }
+    /// Takes a permit for a connection of `peer`. Evicts another one if the peer has its share.
+    pub(super) fn enter(self: &Rc<Self>, peer: Option<IpAddr>) -> ConnectionPermit {
+        let free = MAX_CONNECTIONS.saturating_sub(self.entries.borrow().len());
+        let held = self.count(peer);
+        if held >= free.saturating_mul(SHARE) {
+            self.evict((held > 0).then_some(peer));
         }
         let id = self.next_id.get();
         self.next_id.set(id.wrapping_add(1));
-        let entry = AdminConnection { id, peer, opened: Instant::now(), task: None };
-        self.entries.borrow_mut().push(entry);
+        self.entries.borrow_mut().push(AdminConnection { id, peer, task: None });
         ConnectionPermit { all: Rc::clone(self), id }
+    }
+
+    fn count(&self, peer: Option<IpAddr>) -> usize {
+        self.entries.borrow().iter().filter(|entry| entry.peer == peer).count()
     }
 
     /// Makes a connection evictable.
@@ -70,20 +65,17 @@ impl Connections {
         }
     }
 
-    /// Closes the oldest connection of the peer that has most, among those older than [`MIN_AGE`].
-    fn evict(&self, now: Instant) -> bool {
-        let mut entries = self.entries.borrow_mut();
-        let count = |peer| entries.iter().filter(|entry| entry.peer == peer).count();
-        let is_old = |entry: &AdminConnection| now.duration_since(entry.opened) >= MIN_AGE;
-        // Entries are in the order of their age, and `max_by_key` returns the last maximum.
-        let candidates = entries.iter().enumerate().rev().filter(|(_, entry)| is_old(entry));
-        let Some((position, _)) = candidates.max_by_key(|(_, entry)| count(entry.peer)) else {
-            return false;
+    /// Closes the oldest connection of `peer`; if `None`, of the peer that has most.
+    fn evict(&self, peer: Option<Option<IpAddr>>) {
+        let peers: Vec<_> = self.entries.borrow().iter().map(|entry| entry.peer).collect();
+        let Some(peer) = peer.or(peers.iter().copied().max_by_key(|peer| self.count(*peer))) else {
+            return;
         };
-        if let Some(task) = entries.remove(position).task {
+        // Entries are in the order of their age.
+        let Some(oldest) = peers.iter().position(|other| *other == peer) else { return };
+        if let Some(task) = self.entries.borrow_mut().remove(oldest).task {
             task.abort();
         }
-        true
     }
 }
 
@@ -96,7 +88,6 @@ impl ConnectionPermit {
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.all.entries.borrow_mut().retain(|entry| entry.id != self.id);
-        self.all.closed.notify_one();
     }
 }
 
@@ -106,25 +97,24 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn the_oldest_connection_of_the_peer_with_most_is_evicted() {
+    #[test]
+    fn a_peer_has_a_share_and_its_oldest_connection_is_evicted() {
         let connections = Rc::new(Connections::default());
-        let [many, one] = [1, 2].map(|last| Some(IpAddr::from(Ipv4Addr::new(10, 0, 0, last))));
-        let first = connections.enter(one).await;
-        let mut places = Vec::new();
-        for _ in 1..MAX_CONNECTIONS {
-            places.push(connections.enter(many).await);
-        }
-        let began = Instant::now();
-        let newest = connections.enter(one).await;
-        assert!(began.elapsed() >= MIN_AGE, "a young connection was evicted");
+        let peer = |last| Some(IpAddr::from(Ipv4Addr::new(10, 0, 0, last)));
+        let [many, one] = [1, 2].map(peer);
+        let share = MAX_CONNECTIONS * SHARE / (SHARE + 1);
+        let first = connections.enter(one);
+        let places: Vec<_> = (0..MAX_CONNECTIONS).map(|_| connections.enter(many)).collect();
+        assert!(connections.count(many) <= share && connections.count(many) > share - SHARE);
+        let newest = connections.enter(many);
         let ids: Vec<u64> = connections.entries.borrow().iter().map(|entry| entry.id).collect();
-        assert_eq!(ids.len(), MAX_CONNECTIONS);
         assert!(ids.contains(&first.id()) && ids.contains(&newest.id()));
-        assert!(!ids.contains(&places[0].id()) && ids.contains(&places[1].id()));
-        drop(places);
-        let began = Instant::now();
-        drop(connections.enter(many).await);
-        assert_eq!(began.elapsed(), Duration::ZERO);
+        assert!(!ids.contains(&places[0].id()));
+        // Peers with one connection each take all places. The peer that has most gives way.
+        let others: Vec<_> = (3..=30).map(|it| connections.enter(peer(it))).collect();
+        assert_eq!(connections.entries.borrow().len(), MAX_CONNECTIONS);
+        assert!((3..=30).all(|it| connections.count(peer(it)) == 1));
+        drop((places, others));
+        assert_eq!(connections.entries.borrow().len(), 2);
     }
 }

@@ -1,10 +1,13 @@
 //! The admin address under peers that keep its connections.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, Socket, Type};
 
 use crate::support::keygate::BINARY;
 use crate::support::proxy::{Configure, Proxy};
@@ -72,4 +75,21 @@ fn page(socket: &Path, path: &str) -> String {
     let output = system("curl", &arguments);
     assert!(output.status.success(), "{}", output_text(&output));
     String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn idle_connections_of_one_peer_do_not_keep_out_probes_of_another() {
+    let proxy = Proxy::new().start();
+    let from_other_address = || {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from(([127, 0, 0, 2], 0)).into()).unwrap();
+        socket.connect(&proxy.admin_address().into()).unwrap();
+        socket
+    };
+    let _idle: Vec<_> = (0..2 * CONNECTIONS).map(|_| from_other_address()).collect();
+    let began = Instant::now();
+    for _ in 0..10 {
+        assert_eq!(proxy.admin("/readyz").0, 200);
+    }
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
 }
