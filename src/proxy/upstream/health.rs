@@ -9,6 +9,7 @@ use http_body_util::Empty;
 use hyper::client::conn::http1;
 use hyper::{Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -162,6 +163,15 @@ async fn check(dialer: &Dialer, path: Option<&str>) -> Result<(), CheckError> {
 }
 
 const USER_AGENT: &str = "keygate-health-check";
+/// Maximum bytes that a health check reads, 64 KiB. A server that sends informational responses
+/// without end would keep the control thread busy.
+const MAX_READ: u64 = 64 << 10;
+
+/// A connection that ends after [`MAX_READ`] bytes.
+fn bounded(io: Box<dyn Io>) -> impl AsyncRead + AsyncWrite + Unpin {
+    let (reader, writer) = tokio::io::split(io);
+    tokio::io::join(reader.take(MAX_READ), writer)
+}
 
 async fn status_over_http1(
     io: Box<dyn Io>,
@@ -173,7 +183,7 @@ async fn status_over_http1(
         .header(header::HOST, host)
         .body(Empty::<Bytes>::new())?;
     let (mut sender, connection) =
-        http1::handshake(TokioIo::new(io)).await.map_err(HttpError::from)?;
+        http1::handshake(TokioIo::new(bounded(io))).await.map_err(HttpError::from)?;
     tokio::task::spawn_local(connection);
     Ok(sender.send_request(request).await.map_err(HttpError::from)?.status())
 }
@@ -186,7 +196,7 @@ async fn status_over_http2(
     let request = Request::get(format!("http://{host}{path}"))
         .header(header::USER_AGENT, USER_AGENT)
         .body(())?;
-    let (sender, connection) = h2::client::handshake(io).await.map_err(HttpError::from)?;
+    let (sender, connection) = h2::client::handshake(bounded(io)).await.map_err(HttpError::from)?;
     tokio::task::spawn_local(connection);
     let mut sender = sender.ready().await.map_err(HttpError::from)?;
     let (response, _) = sender.send_request(request, true).map_err(HttpError::from)?;

@@ -245,6 +245,21 @@ fn a_lack_of_descriptors_is_no_failure_of_the_servers() {
 }
 
 #[test]
+fn a_health_check_ends_at_endless_informational_responses() {
+    let endless = Origin::responding(|_, tcp| {
+        let early = "HTTP/1.1 103 Early Hints\r\nlink: </a.css>; rel=preload\r\n\r\n".repeat(100);
+        loop {
+            tcp.write_all(early.as_bytes())?;
+        }
+    });
+    let settings = "health_check = { path = \"/healthz\", interval = \"50ms\", timeout = \"5m\", unhealthy = 1 }, ";
+    let scene = scene(&[endless.address()], settings);
+    let line =
+        scene.keygate.wait_for("a line", |line| line["message"] == "upstream server unhealthy");
+    assert!(line["error"].as_str().unwrap().contains("health check request failed"), "{line}");
+}
+
+#[test]
 fn a_server_that_fails_health_checks_gets_no_requests() {
     let is_healthy = Arc::new(AtomicBool::new(true));
     let responses = Arc::clone(&is_healthy);
