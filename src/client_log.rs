@@ -18,7 +18,7 @@ pub(crate) use self::failed_handshake::FailedHandshake;
 use self::failed_handshake::LoggedFailure;
 use self::hit::{LoggedAnonymous, LoggedHit};
 pub(crate) use self::log_limit::RepeatLimit;
-use crate::permit::{AskerKey, network_of};
+use crate::permit::{AskerKey, BufferClass, network_of};
 use crate::recent_hits::RecentHits;
 use crate::snapshot::Service;
 use crate::tls::CertificateSummary;
@@ -36,6 +36,7 @@ pub(crate) struct RefusalLog {
     failures: RepeatLimit<LoggedFailure>,
     isolations: RepeatLimit<LoggedMisuse>,
     misuses: RepeatLimit<LoggedMisuse>,
+    over_share: RepeatLimit<(&'static str, IpAddr)>,
     unusable: RepeatLimit<LoggedUnusable>,
     unauthorized: RepeatLimit<LoggedUnauthorized>,
 }
@@ -53,8 +54,18 @@ pub(crate) struct AskedClient<'a> {
     pub(crate) sni: Option<&'a str>,
 }
 
+/// Why the HTTP/2 connection of a client is ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Misuse {
+    /// Too many frames that belong to no message.
+    ControlFrames,
+    /// Too many streams that were reset, or errors.
+    Resets,
+}
+
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct LoggedMisuse {
+    misuse: Misuse,
     service: String,
     network: IpAddr,
 }
@@ -112,6 +123,7 @@ impl RefusalLog {
             failures: RepeatLimit::new(interval),
             isolations: RepeatLimit::new(interval),
             misuses: RepeatLimit::new(interval),
+            over_share: RepeatLimit::new(interval),
             unusable: RepeatLimit::new(interval),
             unauthorized: RepeatLimit::new(interval),
         }
@@ -182,15 +194,43 @@ impl RefusalLog {
         }
     }
 
-    /// Logs a client whose HTTP/2 connection is ended because of too many resets or errors.
-    pub(crate) fn misuse(&self, peer: SocketAddr, service: &Service, fingerprint: Option<&str>) {
+    /// Logs a client that holds its share of the memory for buffers.
+    pub(crate) fn over_share(
+        &self,
+        peer: SocketAddr,
+        class: BufferClass,
+        fingerprint: Option<&str>,
+    ) {
+        let (now, class) = (Instant::now(), class.as_str());
+        let permitted = self.over_share.permit((class, network_of(peer.ip())), now);
+        log_dropped(self.over_share.take_dropped(now));
+        if let Some(left_out) = permitted {
+            warn!(%peer, class, fingerprint, left_out, "client holds its share of the memory");
+        }
+    }
+
+    /// Logs a client whose HTTP/2 connection is ended because of too many resets, errors or control
+    /// frames.
+    pub(crate) fn misuse(
+        &self,
+        peer: SocketAddr,
+        service: &Service,
+        fingerprint: Option<&str>,
+        misuse: Misuse,
+    ) {
         let now = Instant::now();
         let service = &service.config.name;
-        let key = LoggedMisuse { service: service.clone(), network: network_of(peer.ip()) };
+        let key = LoggedMisuse { misuse, service: service.clone(), network: network_of(peer.ip()) };
         let permitted = self.misuses.permit(key, now);
         log_dropped(self.misuses.take_dropped(now));
-        if let Some(left_out) = permitted {
-            warn!(%peer, %service, fingerprint, left_out, "too many reset streams, closing connection");
+        let Some(left_out) = permitted else { return };
+        match misuse {
+            Misuse::ControlFrames => {
+                warn!(%peer, %service, fingerprint, left_out, "too many control frames, closing connection");
+            }
+            Misuse::Resets => {
+                warn!(%peer, %service, fingerprint, left_out, "too many reset streams, closing connection");
+            }
         }
     }
 

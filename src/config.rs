@@ -79,6 +79,9 @@ pub enum AdminCommands {
 pub struct Config {
     /// Number of threads that serve connections. Default: one for each core.
     pub workers: NonZeroUsize,
+    /// Maximum memory for buffers of clients, in bytes, of all workers together. A client that holds
+    /// its share gets no more. Default: half of the memory that files leave.
+    pub max_buffered: Option<u64>,
     /// Address of metrics and status. Default: 127.0.0.1:9464.
     pub admin: ListenAddress,
     /// The peers of that address that may send commands. Default: those of this machine.
@@ -264,6 +267,7 @@ impl Config {
     pub fn needs_restart(&self, before: &Self) -> Vec<&'static str> {
         let settings = [
             ("workers", self.workers != before.workers),
+            ("max_buffered", self.max_buffered != before.max_buffered),
             ("admin", (&self.admin, self.admin_commands) != (&before.admin, before.admin_commands)),
             (
                 "log",

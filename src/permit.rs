@@ -3,6 +3,7 @@
 
 mod asker_key;
 mod client_shares;
+pub(crate) mod ledger;
 mod per_ip;
 mod resizable;
 
@@ -11,6 +12,7 @@ use std::rc::Rc;
 
 pub(crate) use self::asker_key::AskerKey;
 pub(crate) use self::client_shares::{ClientKey, ClientShares, ShareGuard};
+pub(crate) use self::ledger::BufferClass;
 pub(crate) use self::per_ip::{PerIpCounts, PerIpGuard, network_of};
 pub(crate) use self::resizable::{Permit, ResizableSemaphore};
 

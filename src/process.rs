@@ -7,6 +7,7 @@ pub(crate) mod heap;
 pub mod heartbeat;
 pub mod inherited_sockets;
 pub mod lifecycle;
+pub(crate) mod memory_limit;
 pub mod sandbox;
 pub mod service_manager;
 pub mod supervision;

@@ -25,10 +25,12 @@ use std::task::{Context, Poll, ready};
 use rustls::{CommonState, Error, ProtocolVersion, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+pub(crate) use self::buffer::OVER_SHARE;
 use self::buffer::{BUFFER, Buffer};
 pub(crate) use self::hello::{ClientHello, HelloError};
 use self::session::{MAX_RECORD, Processed, Session};
 use self::unread::Unread;
+use crate::permit::ledger::Holder;
 
 /// The server's end of a TLS connection.
 pub(crate) struct TlsStream<IO> {
@@ -51,8 +53,9 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
         incoming: Buffer,
         server_name: Option<Box<str>>,
         config: Arc<ServerConfig>,
+        holder: Holder,
     ) -> Result<Self, (Error, IO)> {
-        match Session::new(config, incoming) {
+        match Session::new(config, incoming, holder) {
             Ok(session) => Ok(Self {
                 io,
                 session,
@@ -71,6 +74,12 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
 
     pub(crate) fn into_io(self) -> IO {
         self.io
+    }
+
+    /// Counts the memory of the buffers for another holder from now on.
+    pub(crate) fn set_holder(&mut self, holder: Holder) {
+        self.session.incoming().set_holder(holder);
+        self.session.outgoing().set_holder(holder);
     }
 
     /// The facts that the handshake has negotiated.
@@ -108,7 +117,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
                 return Poll::Ready(Err(error));
             }
         }
-        self.session.incoming().settle();
+        self.session.incoming().settle()?;
         // Tickets of TLS 1.3 wait for the first response. In TLS 1.2 the client waits for the end.
         if self.session.state().protocol_version() != Some(ProtocolVersion::TLSv1_3) {
             ready!(self.poll_send(context))?;
@@ -145,7 +154,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
         match polled {
             Poll::Ready(Ok(0)) => self.has_eof = true,
             Poll::Ready(Ok(_)) => {}
-            Poll::Ready(Err(_)) | Poll::Pending => incoming.settle(),
+            Poll::Ready(Err(_)) | Poll::Pending => incoming.settle()?,
         }
         polled
     }
@@ -160,12 +169,12 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => {
                     self.is_blocked = true;
-                    outgoing.settle();
+                    outgoing.settle()?;
                     return Poll::Pending;
                 }
             }
         }
-        outgoing.settle();
+        outgoing.settle()?;
         self.is_blocked = false;
         Poll::Ready(Ok(()))
     }
@@ -192,7 +201,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
             let progress = self.process(context, &mut None)?;
             let is_closed = self.session.has_received_close() || self.has_eof;
             if progress == Processed::Delivered || is_closed {
-                self.session.incoming().settle();
+                self.session.incoming().settle()?;
                 return Poll::Ready(Ok(Prefetched { waiting: self.unread.len(), is_closed }));
             }
             let _ = self.poll_send(context); // tickets; the next write meets the error
@@ -227,7 +236,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncRead for TlsStream<IO> {
                 && this.process(context, &mut Some(reader))? == Processed::Delivered
             {}
             if reader.filled().len() > before {
-                this.session.incoming().settle();
+                this.session.incoming().settle()?;
                 return Poll::Ready(Ok(()));
             }
             if this.session.has_received_close() {

@@ -22,10 +22,11 @@ use crate::config::{Config, ListenAddress};
 use crate::guard::{RecentKeys, RecentShard};
 use crate::listen::{AddressLoads, Addresses, AnyAcceptor, ListenChange, ListenSocket, Listener};
 use crate::metrics::WorkerMetrics;
-use crate::permit::PerIpCounts;
+use crate::permit::{PerIpCounts, ledger};
 use crate::process::heap;
 use crate::process::heartbeat::Heartbeat;
 use crate::process::inherited_sockets::InheritedSockets;
+use crate::process::memory_limit::buffers_of_worker;
 use crate::process::supervision::Supervisor;
 use crate::proxy::{self, Worker, WorkerContext};
 use crate::tls;
@@ -68,6 +69,7 @@ pub fn start(
     supervisor: &Supervisor,
 ) -> Result<Workers, StartError> {
     heap::keep_freed_memory();
+    let max_buffered = buffers_of_worker(config);
     let Sockets { listeners, inherited } = sockets;
     let (ready, started) = mpsc::channel();
     let (sender, running) = channel(1);
@@ -87,6 +89,7 @@ pub fn start(
             context: context.clone(),
             listen_changes,
             config: config.clone(),
+            max_buffered,
             ready: ready.clone(),
             _running: sender.clone(),
         };
@@ -195,6 +198,8 @@ struct Plan {
     context: WorkerContext,
     listen_changes: UnboundedReceiver<ListenChange>,
     config: Config,
+    /// Maximum bytes that the worker buffers for clients.
+    max_buffered: usize,
     ready: mpsc::Sender<io::Result<()>>,
     /// Dropped when the worker ends.
     _running: Sender<Infallible>,
@@ -203,6 +208,8 @@ struct Plan {
 impl Plan {
     fn run(self) {
         tls::warm_up();
+        ledger::set_limit(self.max_buffered);
+        self.metrics.buffer_limit.set(i64::try_from(self.max_buffered).unwrap_or(i64::MAX));
         let runtime =
             Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
         match runtime {

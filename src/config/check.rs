@@ -133,6 +133,7 @@ impl<'a> Checker<'a> {
         self.authorizer_addresses(&authorizers, &services, &admin);
         Config {
             workers: thread_count(raw.workers),
+            max_buffered: raw.max_buffered.map(|size| size.0),
             admin,
             admin_commands: raw.admin.commands,
             log: self.log(raw.log),

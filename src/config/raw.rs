@@ -35,6 +35,8 @@ use crate::guard::{Decision, Depth, RejectWith, WeakCheck};
 
 /// Number of threads.
 pub(super) type Workers = Bounded<usize, 0, 1024>;
+/// Size of all buffers for clients.
+pub(super) type BufferSize = SizeText<{ 1 << 20 }, { 1 << 40 }>;
 /// Number of connections.
 pub(super) type Connections = Bounded<usize, 1, { 1 << 24 }>;
 
@@ -43,6 +45,7 @@ pub(super) type Connections = Bounded<usize, 1, { 1 << 24 }>;
 pub(super) struct RawConfig {
     #[serde(default = "one_for_each_core")]
     pub(super) workers: Workers,
+    pub(super) max_buffered: Option<BufferSize>,
     #[serde(default)]
     pub(super) admin: Admin,
     #[serde(default)]

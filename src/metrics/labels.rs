@@ -3,6 +3,7 @@
 use prometheus::core::{MetricVec, MetricVecBuilder};
 
 use crate::guard::{JudgedAt, NameCheck, VerdictKind};
+use crate::permit::BufferClass;
 use crate::tls::{CertificateRole, HandshakeResult};
 
 /// A label whose values are the variants of an enum.
@@ -242,7 +243,7 @@ macro_rules! domain_labels {
     )*};
 }
 
-domain_labels!(CertificateRole, HandshakeResult, JudgedAt, VerdictKind);
+domain_labels!(BufferClass, CertificateRole, HandshakeResult, JudgedAt, VerdictKind);
 
 impl NameResult {
     /// The label value; `None` if no rule was consulted.

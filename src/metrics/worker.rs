@@ -11,6 +11,8 @@ use super::labels::{
 use super::traces::TraceMetrics;
 use super::{NAMESPACE, counters, opts, register};
 use crate::guard::{Decision, JudgedAt, Judgement, VerdictKind};
+use crate::permit::BufferClass;
+use crate::permit::ledger::ClassUse;
 use crate::tls::HandshakeResult;
 
 /// The label value of connections that ended before a service was chosen.
@@ -34,6 +36,12 @@ pub struct WorkerMetrics {
     pub confirmation_wait_duration: Histogram,
     /// RSA keys that the worker has checked, because it had no result for them.
     weak_key_checks: IntCounter,
+    /// Bytes that clients hold.
+    buffered: Family<BufferClass, IntGauge>,
+    /// How often clients had their shares.
+    buffer_rejections: Family<BufferClass, IntCounter>,
+    /// Maximum bytes that clients may hold.
+    pub buffer_limit: IntGauge,
     /// The spans of this worker's requests.
     pub traces: TraceMetrics,
 }
@@ -110,7 +118,24 @@ impl WorkerMetrics {
             "weak_key_checks_total",
             "RSA keys that were checked for weakness. A known key is checked again only if its result has been dropped.",
         ));
+        let buffered = IntGaugeVec::new(
+            opts("buffered_bytes", "Memory that clients hold in buffers, by what it is held for."),
+            &["class"],
+        );
+        let buffer_rejections = counters(
+            &registry,
+            "buffer_rejections_total",
+            "Connections, requests and pieces of responses that were rejected or delayed, because the client held its share of the memory.",
+            &["class"],
+        )?;
+        let buffer_limit = IntGauge::with_opts(opts(
+            "buffer_limit_bytes",
+            "Maximum memory that all clients together may hold in buffers.",
+        ));
         Ok(Self {
+            buffered: Family::from_vec(&register(&registry, buffered)?, &[]),
+            buffer_rejections: Family::from_vec(&buffer_rejections, &[]),
+            buffer_limit: register(&registry, buffer_limit)?,
             unrouted: Family::from_vec(&series.connections, &[UNROUTED]),
             unrouted_handshakes: Family::from_vec(&series.handshakes, &[UNROUTED, "false"]),
             confirmation_waits: Family::from_vec(&waits, &[]),
@@ -127,6 +152,15 @@ impl WorkerMetrics {
     /// Sets the number of RSA keys that the worker has checked since its start.
     pub fn set_weak_key_checks(&self, total: u64) {
         self.weak_key_checks.inc_by(total.saturating_sub(self.weak_key_checks.get()));
+    }
+
+    /// Sets the memory that clients of the worker hold.
+    pub(crate) fn set_buffers(&self, classes: &[ClassUse]) {
+        for (class, used) in BufferClass::ALL.into_iter().zip(classes) {
+            self.buffered.of(class).set(i64::try_from(used.bytes).unwrap_or(i64::MAX));
+            let rejections = self.buffer_rejections.of(class);
+            rejections.inc_by(used.rejections.saturating_sub(rejections.get()));
+        }
     }
 
     /// The series of the service with this name; at zero if they are new.
@@ -222,7 +256,7 @@ impl Series {
             name_checks: counters("name_checks_total", "Results of the rules by name, for services and authorizers that have any: one for each client whose key the policy accepts, and while its connection is open one more after each reload.", &["service", "stage", "result"])?,
             requests: counters("requests_total", "Requests by status class of the response.", &["service", "code"])?,
             request_duration: seconds("request_duration_seconds", "Time from the request head to the end of the response.", REQUEST_BUCKETS)?,
-            http2_misuses: counters("http2_misuses_total", "Client HTTP/2 connections that were ended with ENHANCE_YOUR_CALM, because of too many reset streams or errors.", &["service"])?,
+            http2_misuses: counters("http2_misuses_total", "Client HTTP/2 connections that were ended with ENHANCE_YOUR_CALM, because of too many reset streams, errors or control frames.", &["service"])?,
             upstream_connections_active: gauges("upstream_connections_active", "Open connections to the upstream, pooled ones included.")?,
             upstream_connections: counters("upstream_connections_total", "Connections opened to the upstream.", &["service"])?,
             upstream_isolations: counters("upstream_isolations_total", "Clients that got upstream connections of their own for a minute, because two shared HTTP/2 connections ended under their requests.", &["service"])?,

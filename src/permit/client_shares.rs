@@ -15,7 +15,7 @@ use std::sync::LazyLock;
 use super::network_of;
 
 /// Multiple of the free units that one client may hold.
-const SHARE: usize = 3;
+pub(super) const SHARE: usize = 3;
 
 /// A client: its certificate, or its network if it has none. Behind a load balancer, many clients
 /// have one address.
@@ -40,7 +40,7 @@ impl ClientKey {
 
 /// Hashes a [`ClientKey`], which is a secret hash already, as itself.
 #[derive(Debug, Default)]
-struct KeyItself(u64);
+pub(super) struct KeyItself(u64);
 
 impl Hasher for KeyItself {
     fn finish(&self) -> u64 {

@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use crate::permit::ledger::Holder;
 use crate::tls::HandshakeResult;
 use crate::tls_stream::{ClientHello, HelloError};
 
@@ -63,8 +64,9 @@ pub(crate) struct BadHello {
 pub(crate) async fn read(
     tcp: TcpStream,
     plain_http: PlainHttp,
+    holder: Holder,
 ) -> Result<ClientHello<TcpStream>, BadHello> {
-    let mut hello = ClientHello::new(tcp);
+    let mut hello = ClientHello::new(tcp, holder);
     loop {
         match hello.read().await {
             Ok(0) => return Err(failed(hello.into_io(), io::ErrorKind::UnexpectedEof.into())),

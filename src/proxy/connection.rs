@@ -33,7 +33,8 @@ use crate::guard::{Decision, JudgedAt, Judgement, NameCheck, RejectWith};
 use crate::lingering_close::{self, LINGER_TIME};
 use crate::listen::Accepted;
 use crate::metrics::{ConnectionResult, ServiceMetrics};
-use crate::permit::{CountGuard, PerIpGuard, Permit};
+use crate::permit::ledger::Holder;
+use crate::permit::{BufferClass, ClientKey, CountGuard, PerIpGuard, Permit};
 use crate::snapshot::Service;
 use crate::tls::{ClientIdentity, Handshake, HandshakeResult};
 use crate::tls_stream::TlsStream;
@@ -135,7 +136,9 @@ async fn handshake(
         true => PlainHttp::Detect,
         false => PlainHttp::Ignore,
     };
-    let hello = client_hello::read(tcp, plain_http).await?;
+    let client = ClientKey::new(None, progress.peer.ip());
+    let holder = Holder { client, class: BufferClass::Handshake };
+    let hello = client_hello::read(tcp, plain_http, holder).await?;
     let snapshot = worker.snapshot();
     let route = snapshot.route(listen, hello.server_name());
     let Some(service) = route.map(Arc::clone) else {
@@ -230,6 +233,7 @@ async fn admit(worker: Rc<Worker>, established: Established) -> Option<Admitted>
     if is_over_limit && !is_rejected {
         open.reject_over_limit();
     }
+    stream.set_holder(Holder { client: open.client_key(), class: BufferClass::Tls });
     Some(Admitted { stream, open, metrics, guards })
 }
 

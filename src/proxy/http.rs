@@ -1,6 +1,7 @@
 //! HTTP on one connection: each request is checked, sanitised, annotated and sent to the upstream.
 
 mod gathered_io;
+mod glitches;
 mod http1;
 mod http2;
 pub(crate) mod in_flight;
@@ -191,12 +192,18 @@ fn check(
     let trusted = http.trust_trace_context.then_some(&parts.headers);
     let (trace, spans) =
         tracer.map(|it| RequestSpans::begin(it, trusted, http.client, began)).unzip();
-    let in_flight =
+    let mut in_flight =
         RequestInFlight::begin(Rc::clone(http), began, &parts, &body, id.as_ref(), spans.flatten());
     if let Some(rejection) = http.open.rejection() {
         return CheckedRequest::Rejected(Box::pin(async move {
             in_flight.discard_body(body).await;
             response::rejection(&parts, rejection, in_flight)
+        }));
+    }
+    if !in_flight.take_share() {
+        return CheckedRequest::Rejected(Box::pin(async move {
+            in_flight.discard_body(body).await;
+            response::over_share(in_flight)
         }));
     }
     let (purpose, own_fields) = match request::prepare(http, &mut parts, &body, id) {

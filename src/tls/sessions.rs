@@ -66,6 +66,10 @@ fn unexpired(session: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
+/// Maximum length of a ticket, in bytes. It comes back in a ClientHello, whose maximum is 16 KiB. A
+/// client with more certificates gets no ticket, and a full handshake each time.
+const MAX_TICKET: usize = 12 << 10;
+
 /// Whether the connection is resumed and has its new ticket already. A client that resumes a
 /// session uses one ticket and gets one; two, as after a full handshake, would cost 2 % of the
 /// handshake. OpenSSL sends as many (`SSL_CTX_set_num_tickets`).
@@ -90,7 +94,8 @@ impl ProducesTickets for ExpiringSessions<Arc<dyn ProducesTickets>> {
         if is_further_ticket_of_resumption() {
             return None; // rustls sends no ticket then
         }
-        self.0.encrypt(&with_path(plain))
+        let ticket = self.0.encrypt(&with_path(plain))?;
+        (ticket.len() <= MAX_TICKET).then_some(ticket)
     }
 
     fn decrypt(&self, cipher: &[u8]) -> Option<Vec<u8>> {

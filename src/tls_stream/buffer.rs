@@ -7,9 +7,18 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, ReadBuf};
 
+use crate::permit::ledger::{Held, Holder};
+
 /// Size of a large buffer, in bytes: four full records and some small ones. A handshake message of
 /// 64 KiB, the maximum of rustls, fits with the headers of its records.
 pub(super) const BUFFER: usize = 17 * 4096;
+
+/// Size up to which bytes that wait get a buffer of their own size, in bytes. The maximum of a
+/// ClientHello with the headers of its records.
+pub(super) const SMALL: usize = BUFFER / 4;
+
+/// The kind of the error of a client that holds its share of the memory.
+pub(crate) const OVER_SHARE: io::ErrorKind = io::ErrorKind::OutOfMemory;
 
 /// Maximum number of unused large buffers that a thread keeps: one to read, one to write.
 const SPARE: usize = 2;
@@ -26,9 +35,21 @@ pub(super) struct Buffer {
     /// The bytes that wait are `start..end`.
     start: usize,
     end: usize,
+    /// The memory that the client holds. Between two calls of [`Self::settle`] it is borrowed.
+    held: Held,
 }
 
 impl Buffer {
+    /// A buffer whose memory is held by `holder`.
+    pub(super) fn of(holder: Holder) -> Self {
+        Self { held: Held::of(holder), ..Self::default() }
+    }
+
+    /// Counts the memory for another holder from now on.
+    pub(super) fn set_holder(&mut self, holder: Holder) {
+        self.held = Held::of(holder);
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.start == self.end
     }
@@ -108,7 +129,7 @@ impl Buffer {
             if let Some(front) = larger.get_mut(..length) {
                 front.copy_from_slice(filled);
             }
-            *self = Self { bytes: larger, start: 0, end: length };
+            (self.bytes, self.start, self.end) = (larger, 0, length);
         } else if self.start > 0 {
             self.bytes.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.len());
@@ -116,12 +137,19 @@ impl Buffer {
     }
 
     /// Gives a large buffer back if few bytes are left. They move to one of their own size.
-    pub(super) fn settle(&mut self) {
-        if self.is_empty() || self.bytes.len() >= BUFFER && self.len() <= BUFFER / 4 {
+    ///
+    /// # Errors
+    /// Returns an error of the kind [`OVER_SHARE`] if the client holds its share of the memory.
+    pub(super) fn settle(&mut self) -> io::Result<()> {
+        if self.is_empty() || self.bytes.len() >= BUFFER && self.len() <= SMALL {
             let small = self.filled().to_vec();
-            let end = small.len();
-            give_back(std::mem::replace(self, Self { bytes: small, start: 0, end }).bytes);
+            (self.start, self.end) = (0, small.len());
+            give_back(std::mem::replace(&mut self.bytes, small));
         }
+        if self.held.resize(self.bytes.len()) {
+            return Ok(());
+        }
+        Err(io::Error::new(OVER_SHARE, "the client holds its share of the memory"))
     }
 }
 

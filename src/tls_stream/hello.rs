@@ -9,18 +9,27 @@ use rustls::server::Acceptor;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::TlsStream;
-use super::buffer::{BUFFER, Buffer};
+use super::buffer::{Buffer, SMALL};
+use crate::permit::ledger::Holder;
+
+/// Maximum length of a ClientHello, in bytes: 16 KiB. Browsers send 2 KiB with a post-quantum key
+/// share; a session ticket is the rest.
+const MAX_MESSAGE: usize = 16 << 10;
+/// The content type of a record with handshake messages (RFC 8446, section 5.1).
+const HANDSHAKE: u8 = 22;
+/// The type of a ClientHello (section 4).
+const CLIENT_HELLO: u8 = 1;
+/// Length of a handshake message's header, in bytes: its type and its length.
+const MESSAGE_HEADER: usize = 4;
+/// A fatal `decode_error` alert as a TLS record.
+const DECODE_ERROR: [u8; 7] = [21, 3, 3, 0, 2, 2, 50];
 
 /// A connection that begins with a ClientHello.
 pub(crate) struct ClientHello<IO> {
     io: IO,
-    /// Every byte that the client has sent, at most one [`BUFFER`].
+    /// Every byte that the client has sent, at most [`SMALL`].
     incoming: Buffer,
-    /// How many of them `acceptor` has.
-    parsed: usize,
-    /// rustls' parser. It decides nothing that the handshake does not decide again. Boxed, because
-    /// the connection moves from stage to stage.
-    acceptor: Box<Acceptor>,
+    holder: Holder,
     server_name: Option<Box<str>>,
 }
 
@@ -32,19 +41,23 @@ pub(crate) struct HelloError {
 }
 
 impl<IO: AsyncRead + AsyncWrite + Unpin> ClientHello<IO> {
-    pub(crate) fn new(io: IO) -> Self {
-        let acceptor = Box::default();
-        Self { io, incoming: Buffer::default(), parsed: 0, acceptor, server_name: None }
+    /// The bytes before the end of the handshake are held by `holder`.
+    pub(crate) fn new(io: IO, holder: Holder) -> Self {
+        Self { io, incoming: Buffer::of(holder), holder, server_name: None }
     }
 
     /// Waits for bytes of the client. Returns their number; 0 if the client has closed.
     ///
     /// # Errors
-    /// Returns an error if the connection fails, or if the ClientHello is too long.
+    /// Returns an error if the connection fails, or if the client's address holds its share of the
+    /// memory.
     pub(crate) async fn read(&mut self) -> io::Result<usize> {
         poll_fn(|context| {
-            let polled = self.incoming.poll_fill(&mut self.io, BUFFER, context);
-            self.incoming.settle();
+            let limit = SMALL.saturating_sub(self.incoming.len());
+            let polled = self.incoming.poll_fill(&mut self.io, limit, context);
+            if polled.is_pending() {
+                self.incoming.settle()?; // only a client that sends pieces holds memory
+            }
             polled
         })
         .await
@@ -55,16 +68,28 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> ClientHello<IO> {
         self.incoming.filled()
     }
 
-    /// Parses the bytes that were read. Returns whether the ClientHello is complete.
+    /// Parses the bytes that were read. Returns whether the ClientHello is complete. rustls' parser
+    /// copies the bytes, so it gets them at once and only when they are complete. It decides nothing
+    /// that the handshake does not decide again.
     ///
     /// # Errors
     /// Returns an error if the bytes begin no acceptable ClientHello.
     pub(crate) fn parse(&mut self) -> Result<bool, HelloError> {
-        let mut rest = self.incoming.filled().get(self.parsed..).unwrap_or_default();
-        while !rest.is_empty() {
-            let read = self.acceptor.read_tls(&mut rest);
+        let mut bytes = self.incoming.filled();
+        match Progress::of(bytes) {
+            Progress::Incomplete if bytes.len() < SMALL => return Ok(false),
+            Progress::Incomplete | Progress::TooLong => {
+                let error =
+                    io::Error::new(io::ErrorKind::InvalidData, "the ClientHello is too long");
+                return Err(HelloError { error, alert: DECODE_ERROR.into() });
+            }
+            Progress::Complete => {}
+        }
+        let mut acceptor = Acceptor::default();
+        while !bytes.is_empty() {
+            let read = acceptor.read_tls(&mut bytes);
             read.map_err(|error| HelloError { error, alert: Vec::new() })?;
-            match self.acceptor.accept() {
+            match acceptor.accept() {
                 Ok(Some(accepted)) => {
                     self.server_name = accepted.client_hello().server_name().map(Box::from);
                     return Ok(true);
@@ -78,7 +103,6 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> ClientHello<IO> {
                 }
             }
         }
-        self.parsed = self.incoming.len();
         Ok(false)
     }
 
@@ -99,10 +123,53 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> ClientHello<IO> {
         self,
         config: Arc<ServerConfig>,
     ) -> Result<Box<TlsStream<IO>>, (io::Error, IO)> {
-        let Self { io, incoming, server_name, .. } = self;
-        match TlsStream::new(io, incoming, server_name, config) {
+        let Self { io, incoming, holder, server_name } = self;
+        match TlsStream::new(io, incoming, server_name, config, holder) {
             Ok(stream) => TlsStream::handshake(Box::new(stream)).await,
             Err((error, io)) => Err((io::Error::other(error), io)),
         }
+    }
+}
+
+/// How much of a ClientHello has arrived.
+enum Progress {
+    /// All of it, or bytes that rustls rejects.
+    Complete,
+    Incomplete,
+    /// It is longer than [`MAX_MESSAGE`].
+    TooLong,
+}
+
+impl Progress {
+    /// Looks at the headers of the records and of the message, and at nothing else.
+    fn of(mut bytes: &[u8]) -> Self {
+        let (mut received, mut header) = (0_usize, 0_u32);
+        while let [kind, rest @ ..] = bytes {
+            let [_, _, high, low, payload @ ..] = rest else {
+                return if *kind == HANDSHAKE { Self::Incomplete } else { Self::Complete };
+            };
+            let size: usize = u16::from_be_bytes([*high, *low]).into();
+            if *kind != HANDSHAKE || size == 0 || size > MAX_MESSAGE {
+                return Self::Complete; // rustls rejects it
+            }
+            let part = payload.get(..size).unwrap_or(payload);
+            for byte in part.iter().take(MESSAGE_HEADER.saturating_sub(received)) {
+                header = header << 8 | u32::from(*byte);
+            }
+            received = received.saturating_add(part.len());
+            if received >= MESSAGE_HEADER {
+                let [kind, length @ ..] = header.to_be_bytes();
+                let length = length.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
+                if kind == CLIENT_HELLO && length > MAX_MESSAGE {
+                    return Self::TooLong;
+                }
+                if kind != CLIENT_HELLO || received >= MESSAGE_HEADER.saturating_add(length) {
+                    return Self::Complete;
+                }
+            }
+            let Some(next) = payload.get(size..) else { return Self::Incomplete };
+            bytes = next;
+        }
+        Self::Incomplete
     }
 }

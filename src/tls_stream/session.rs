@@ -15,6 +15,7 @@ use rustls::unbuffered::{
 use rustls::{CommonState, Error, ServerConfig};
 
 use super::buffer::Buffer;
+use crate::permit::ledger::Holder;
 
 /// Maximum plaintext of a record, in bytes.
 const MAX_PLAINTEXT: usize = 16 << 10;
@@ -71,12 +72,16 @@ enum Offered {
 impl Session {
     /// # Errors
     /// Returns an error if rustls refuses the configuration.
-    pub(super) fn new(config: Arc<ServerConfig>, incoming: Buffer) -> Result<Self, Error> {
+    pub(super) fn new(
+        config: Arc<ServerConfig>,
+        incoming: Buffer,
+        holder: Holder,
+    ) -> Result<Self, Error> {
         Ok(Self {
             connection: UnbufferedServerConnection::new(config)?,
             incoming,
             offered: 0,
-            outgoing: Buffer::default(),
+            outgoing: Buffer::of(holder),
             has_received_close: false,
             has_failed: false,
             has_sent_close: false,
@@ -127,7 +132,7 @@ impl Session {
                 Offered::Closed => {
                     self.has_received_close = true;
                     self.incoming.consume(usize::MAX); // RFC 8446, section 6.1
-                    self.incoming.settle();
+                    let _ = self.incoming.settle(); // without bytes it cannot fail
                     self.offered = 0;
                 }
                 Offered::Delivered => return Ok(Processed::Delivered),
@@ -211,7 +216,7 @@ impl Session {
     fn fail(&mut self) {
         self.has_failed = true;
         self.incoming.consume(usize::MAX); // a second look at the bytes would make a second alert
-        self.incoming.settle();
+        let _ = self.incoming.settle(); // without bytes it cannot fail
         self.offered = 0;
         while self.state().wants_write() {
             // rustls returns its messages before it looks at bytes.

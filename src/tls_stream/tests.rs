@@ -24,6 +24,7 @@ use rustls::{
 };
 
 use super::*;
+use crate::permit::{BufferClass, ClientKey};
 
 /// The network between both ends.
 #[derive(Default)]
@@ -176,7 +177,8 @@ fn receive(client: &mut ClientConnection, pipe: &Pipe) -> Result<(), Error> {
 }
 
 async fn accept(pipe: Pipe, config: Arc<ServerConfig>) -> Accepted {
-    let mut hello = ClientHello::new(pipe);
+    let client = ClientKey::new(None, std::net::Ipv4Addr::LOCALHOST.into());
+    let mut hello = ClientHello::new(pipe, Holder { client, class: BufferClass::Handshake });
     loop {
         match hello.read().await {
             Ok(0) => return Err((io::ErrorKind::UnexpectedEof.into(), hello.into_io())),

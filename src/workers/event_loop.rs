@@ -14,6 +14,7 @@ use super::{Rooms, accept};
 use crate::config::{Config, ListenAddress};
 use crate::guard::keys_checked;
 use crate::listen::ListenChange;
+use crate::permit::ledger;
 use crate::process::heartbeat::Heartbeat;
 use crate::process::lifecycle::Lifecycle;
 use crate::proxy::{NewJudgement, OpenConnection, Worker};
@@ -110,6 +111,7 @@ impl EventLoop<'_> {
                 _ = ticks.tick() => {
                     self.heartbeat.beat();
                     worker.metrics().set_weak_key_checks(keys_checked());
+                    worker.metrics().set_buffers(&ledger::usage());
                     let expired = worker.connections.check_all();
                     judge_all(worker, self.heartbeat, expired, NewJudgement::Snapshot).await;
                     worker.drop_stale_upstreams();

@@ -120,6 +120,7 @@ mod http {
     mod hibernation;
     mod informational;
     mod limits;
+    mod memory;
     mod protocols;
     mod smuggling;
     mod streams;

@@ -11,10 +11,12 @@ use crate::client_log::FailedHandshake;
 use crate::guard::JudgedAt;
 use crate::lingering_close;
 use crate::metrics::ConnectionResult;
+use crate::permit::BufferClass;
 use crate::proxy::client_hello::BadHello;
 use crate::proxy::worker::Worker;
 use crate::snapshot::Service;
 use crate::tls::{HandshakeResult, RejectedClient};
+use crate::tls_stream::OVER_SHARE;
 
 /// A handshake that failed, and the socket if the client may still be sending.
 pub(super) struct HandshakeFailure {
@@ -25,7 +27,7 @@ pub(super) struct HandshakeFailure {
     /// The server name that no service has.
     pub(super) sni: Option<String>,
     pub(super) tcp: Option<TcpStream>,
-    /// The client's address has too many connections.
+    /// The client's address has too many connections, or its share of the memory for handshakes.
     pub(super) is_over_limit: bool,
 }
 
@@ -39,7 +41,16 @@ impl HandshakeFailure {
     }
 
     /// Counts and logs the failure, and closes the connection.
-    pub(super) async fn end(self, worker: &Worker, service: Option<&Service>, peer: SocketAddr) {
+    pub(super) async fn end(
+        mut self,
+        worker: &Worker,
+        service: Option<&Service>,
+        peer: SocketAddr,
+    ) {
+        if self.error.as_ref().is_some_and(|error| error.kind() == OVER_SHARE) {
+            self.is_over_limit = true;
+            worker.refusal_log.over_share(peer, BufferClass::Handshake, None);
+        }
         let outcome = self.outcome();
         if let Some(service) = service {
             let metrics = worker.service_metrics(service);

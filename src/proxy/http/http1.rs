@@ -85,10 +85,12 @@ where
     IO: ClientIo,
 {
     let limits = http.service.config.limits;
+    let max_header_size = limits.max_header_size.try_into().unwrap_or(usize::MAX);
     let mut builder = http1::Builder::new();
     builder
         .header_read_timeout(None) // `ConnectionState` has this timeout
-        .max_header_size(limits.max_header_size.try_into().unwrap_or(usize::MAX));
+        .max_buf_size(max_header_size.max(MAX_BUFFER))
+        .max_header_size(max_header_size);
     if limits.max_headers != HYPER_MAX_HEADERS {
         builder.max_headers(limits.max_headers);
     }
@@ -157,6 +159,10 @@ where
         return None;
     }
 }
+
+/// Maximum bytes of an upload that hyper reads at once, and of a response above which it takes no
+/// further piece, 64 KiB. hyper's own limit is 408 KiB, and TLS returns no more at once.
+const MAX_BUFFER: usize = 64 << 10;
 
 /// hyper has room for this many header fields on its stack; for any other limit it allocates.
 const HYPER_MAX_HEADERS: usize = 100;

@@ -1,6 +1,6 @@
 //! A client's HTTP/2 connection: each stream is a request, handled on a task of its own.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -22,6 +22,9 @@ use super::gathered_io::GatheredIo;
 use super::in_flight::HttpConnection;
 use super::response::ResponseBody;
 use super::{ClientChannels, ClientConnection, handle};
+use crate::client_log::Misuse;
+use crate::permit::BufferClass;
+use crate::permit::ledger::Held;
 use crate::proxy::client_socket::ClientIo;
 use crate::proxy::io_events::WithIoEvents;
 use crate::proxy::message::h2_duplex::Http2Duplex;
@@ -35,10 +38,15 @@ use crate::proxy::open_connection::state::Close;
 
 /// Bytes of a response that are buffered for a client that does not read, besides the last piece.
 const SEND_BUFFER: usize = 64 << 10;
-/// Flow-control window of one stream, in bytes: what a client may send before the server reads.
-const STREAM_WINDOW: u32 = 256 << 10;
-/// Flow-control window of the connection, in bytes.
-const CONNECTION_WINDOW: u32 = 1 << 20;
+/// Initial flow-control window of one stream, in bytes. Not below the default of HTTP/2, because h2
+/// 0.4.20 sends no WINDOW_UPDATE if data came before the acknowledgement of a smaller window.
+pub(super) const STREAM_WINDOW: u32 = MAX_FRAME;
+/// Maximum flow-control window of one stream, in bytes.
+const MAX_STREAM_WINDOW: u32 = 4 * STREAM_WINDOW;
+/// The window of the connection is that of this many streams: 256 KiB at first, 1 MiB at most.
+pub(super) const STREAMS_OF_WINDOW: u32 = 4;
+/// Overhead of small DATA frames in h2, in bytes. h2 would derive it from the window.
+const SMALL_FRAMES: usize = 512 << 10;
 
 /// Maximum length of a client's frame, in bytes; a longer one is a `FRAME_SIZE_ERROR`. h2 buffers
 /// one frame. With the default, 16 KiB, an upload took 667 µs of CPU for each MiB instead of 567.
@@ -50,6 +58,9 @@ pub(crate) struct Http2Server<IO> {
     io: GatheredIo<IO>,
     http: Rc<HttpConnection>,
     trailers: Rc<TrailerCheck>,
+    /// Flow-control window of each stream, in bytes, and the memory of those that have grown.
+    window: u32,
+    held: Held,
     is_closing: bool,
 }
 
@@ -71,10 +82,40 @@ impl<IO: ClientIo> Http2Server<IO> {
             .max_send_buffer_size(SEND_BUFFER)
             .max_frame_size(MAX_FRAME)
             .initial_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
+            .initial_connection_window_size(STREAM_WINDOW * STREAMS_OF_WINDOW)
+            .data_frame_budget(SMALL_FRAMES)
             .enable_connect_protocol()
             .handshake(below);
-        Self { phase: Http2Phase::Handshake(handshake), io, http, trailers, is_closing: false }
+        let phase = Http2Phase::Handshake(handshake);
+        let held = Held::of(http.holder(BufferClass::Upload));
+        Self { phase, io, http, trailers, window: STREAM_WINDOW, held, is_closing: false }
+    }
+
+    /// Doubles the windows when servers have read two windows of a stream. They never shrink.
+    fn grow_windows(&mut self) {
+        let next = self.window.saturating_mul(2);
+        let Http2Phase::Open(connection) = &mut self.phase else { return };
+        if next > MAX_STREAM_WINDOW || self.http.consumed.get() < next {
+            return;
+        }
+        self.http.consumed.set(0);
+        let of_connection = next.saturating_mul(STREAMS_OF_WINDOW);
+        // Fails while the client has not acknowledged the last change.
+        if self.held.resize(of_connection as usize)
+            && connection.set_initial_window_size(next).is_ok()
+        {
+            connection.set_target_window_size(of_connection);
+            self.window = next;
+        }
+    }
+
+    /// Closes the connection if its client sends too many control frames.
+    fn check_glitches(&mut self) {
+        let count = self.trailers.take_control_frames();
+        if count > 0 && self.http.glitches.record(count, Instant::now()) {
+            self.http.record_misuse(Misuse::ControlFrames);
+            self.http.open.state.close(Close::EnhanceYourCalm);
+        }
     }
 
     /// Accepts streams until the connection waits or has ended.
@@ -92,7 +133,7 @@ impl<IO: ClientIo> Http2Server<IO> {
                     let accepted = ready!(connection.poll_accept(context)).transpose();
                     let accepted = accepted.inspect_err(|error| {
                         if error.is_library() && error.reason() == Some(Reason::ENHANCE_YOUR_CALM) {
-                            self.http.record_misuse(); // a limit of h2
+                            self.http.record_misuse(Misuse::Resets); // a limit of h2
                         }
                     });
                     let Some((request, respond)) = accepted? else {
@@ -122,7 +163,9 @@ impl<IO: ClientIo> ClientConnection for Http2Server<IO> {
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), HttpError>> {
+        self.grow_windows();
         let polled = self.poll_streams(context);
+        self.check_glitches();
         self.io.flush(context); // at the end as well: h2 does not flush after an early EOF
         polled
     }
@@ -146,7 +189,7 @@ fn serve(
             SendEnd::Aborted | SendEnd::Complete => {}
             SendEnd::Reset => {
                 if http.resets.record_reset(began, Instant::now()) {
-                    http.record_misuse();
+                    http.record_misuse(Misuse::Resets);
                     http.open.state.close(Close::EnhanceYourCalm);
                 }
             }
@@ -164,7 +207,7 @@ async fn exchange(
     let is_head = request.method() == Method::HEAD;
     let informational = Http2Informational::default();
     let StreamRequest { request, client, tunnel } =
-        StreamRequest::new(request, &trailers, &informational);
+        StreamRequest::new(request, &trailers, &http.consumed, &informational);
     let response = {
         let handling = pin!(handle(Rc::clone(&http), began, request, client));
         response_to(handling, &mut respond, &informational).await
@@ -220,6 +263,7 @@ impl StreamRequest {
     fn new(
         request: Request<RecvStream>,
         trailers: &Rc<TrailerCheck>,
+        consumed: &Rc<Cell<u32>>,
         informational: &Http2Informational,
     ) -> Self {
         let informational = Some(InformationalSender::Http2(informational.clone()));
@@ -232,7 +276,8 @@ impl StreamRequest {
                 tunnel: Some(PendingTunnel { receive, sender }),
             };
         }
-        let body = ReceivedBody::new(receive, &head.headers).with_trailer_check(trailers);
+        let body = ReceivedBody::new(receive, &head.headers);
+        let body = body.with_trailer_check(trailers).with_consumed(consumed);
         let body = Incoming::Http2(body);
         Self {
             request: Request::from_parts(head, body),

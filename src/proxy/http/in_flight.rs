@@ -14,9 +14,13 @@ use hyper::http::request::Parts;
 use hyper::http::uri::{Authority, PathAndQuery};
 use hyper::{StatusCode, Version};
 
+use super::glitches::GlitchBudget;
+use super::http2::{STREAM_WINDOW, STREAMS_OF_WINDOW};
 use super::resets::ResetBudget;
+use crate::client_log::Misuse;
 use crate::metrics::{CodeClass, ServiceMetrics};
-use crate::permit::ClientKey;
+use crate::permit::ledger::{Held, Holder, MIN_READ};
+use crate::permit::{BufferClass, ClientKey};
 use crate::proxy::message::body::RequestUpload;
 use crate::proxy::message::headers::Annotations;
 use crate::proxy::message::incoming::Incoming;
@@ -51,8 +55,29 @@ pub(crate) struct HttpConnection {
     pub(crate) trust_trace_context: bool,
     /// Streams that the client reset (HTTP/2).
     pub(crate) resets: ResetBudget,
+    /// Control frames of the client (HTTP/2).
+    pub(crate) glitches: GlitchBudget,
+    uploads: RefCell<Uploads>,
+    /// Bytes of uploads that were read since the windows have grown (HTTP/2).
+    pub(crate) consumed: Rc<Cell<u32>>,
     /// Whether the last request was one of HTTP/1.0, whose response may end with the connection.
     pub(crate) is_http10: Cell<bool>,
+}
+
+/// The uploads in flight on one connection.
+struct Uploads {
+    count: usize,
+    /// The first windows of their streams, and at most that of the connection.
+    held: Held,
+}
+
+impl Uploads {
+    /// Changes the number of uploads. Returns whether the share of the client permits it.
+    fn change(&mut self, change: impl FnOnce(usize) -> usize) -> bool {
+        self.count = change(self.count);
+        let windows = self.count.min(STREAMS_OF_WINDOW as usize);
+        self.held.resize(windows.saturating_mul(STREAM_WINDOW as usize))
+    }
 }
 
 /// The server's side of an upgraded connection, and the record of the request.
@@ -68,19 +93,25 @@ impl HttpConnection {
         open: &Rc<OpenConnection>,
         service: Arc<Service>,
     ) -> Rc<Self> {
-        let identity = open.identity();
+        let (identity, client) = (open.identity(), open.client_key());
         Rc::new(Self {
             worker: Rc::clone(worker),
             metrics,
             annotations: OnceCell::new(),
             open: Rc::clone(open),
-            client: open.client_key(),
+            client,
             upgrade: RefCell::default(),
             informational: Http1Informational::default(),
             left_unread: Cell::new(false),
             trust_request_id: service.config.request_id_from.contains(identity.peer().ip()),
             trust_trace_context: service.config.trace_context_from.contains(identity.peer().ip()),
             resets: ResetBudget::new(service.config.limits.max_streams),
+            glitches: GlitchBudget::default(),
+            uploads: RefCell::new(Uploads {
+                count: 0,
+                held: Held::of(Holder { client, class: BufferClass::Upload }),
+            }),
+            consumed: Rc::default(),
             is_http10: Cell::new(false),
             service,
         })
@@ -94,10 +125,21 @@ impl HttpConnection {
     }
 
     /// Counts and logs that the client's connection is ended with `ENHANCE_YOUR_CALM`.
-    pub(crate) fn record_misuse(&self) {
+    pub(crate) fn record_misuse(&self, misuse: Misuse) {
         self.metrics.http2_misuses.inc();
         let (peer, fingerprint) = (self.open.identity().peer(), self.open.fingerprint());
-        self.worker.refusal_log.misuse(peer, &self.service, fingerprint);
+        self.worker.refusal_log.misuse(peer, &self.service, fingerprint, misuse);
+    }
+
+    /// The client as a holder of bytes.
+    pub(crate) fn holder(&self, class: BufferClass) -> Holder {
+        Holder { client: self.client, class }
+    }
+
+    /// Logs that the client holds its share of the memory.
+    pub(crate) fn log_over_share(&self, class: BufferClass) {
+        let (peer, fingerprint) = (self.open.identity().peer(), self.open.fingerprint());
+        self.worker.refusal_log.over_share(peer, class, fingerprint);
     }
 
     /// Counts and logs a response to bytes that are no request, or to no bytes.
@@ -124,6 +166,10 @@ impl HttpConnection {
     }
 }
 
+/// Memory that a request takes from its head to the end of its response, in bytes: its state and
+/// its fields, 8 KiB, and the first read from its server.
+const REQUEST: usize = (8 << 10) + MIN_READ;
+
 /// A request from its head to the end of its response. Counts as in flight while it lives.
 pub(crate) struct RequestInFlight {
     http: Rc<HttpConnection>,
@@ -133,6 +179,7 @@ pub(crate) struct RequestInFlight {
     /// `None` if the request has no body.
     upload: Option<RequestUpload>,
     record: Option<Box<Record>>,
+    held: Held,
     is_http2: bool,
     /// Whether the client waits for `100 Continue` before it sends the body.
     pub(crate) expects_continue: bool,
@@ -149,6 +196,7 @@ impl RequestInFlight {
         spans: Option<Box<RequestSpans>>,
     ) -> Self {
         http.open.state.begin_request(began);
+        let held = Held::of(http.holder(BufferClass::Request));
         let upload = (!body.is_end_stream()).then(|| RequestUpload::new(body, began));
         let record = Record::begin(http.worker.access_log.as_ref(), spans, &http.open);
         let record = record.map(|mut record| {
@@ -164,9 +212,28 @@ impl RequestInFlight {
             is_observed: Cell::new(false),
             upload,
             record,
+            held,
             is_http2: parts.version == Version::HTTP_2,
             expects_continue: parts.headers.contains_key(header::EXPECT),
         }
+    }
+
+    /// Takes the memory of the request from the client's share. Returns whether there is enough.
+    #[must_use]
+    pub(crate) fn take_share(&mut self) -> bool {
+        let more = |uploads: usize| uploads.saturating_add(1);
+        let upload = self.upload.as_ref();
+        let has_share = upload.is_none_or(|_| self.http.uploads.borrow_mut().change(more))
+            && self.held.resize(REQUEST);
+        if !has_share {
+            self.http.log_over_share(BufferClass::Request);
+        }
+        has_share
+    }
+
+    /// The connection of the request.
+    pub(super) fn http(&self) -> &HttpConnection {
+        &self.http
     }
 
     pub(crate) fn began(&self) -> Instant {
@@ -221,6 +288,7 @@ impl RequestInFlight {
 
     /// Records that a piece of a body went from or to the client.
     pub(crate) fn record_body_progress(&self) {
+        self.http.glitches.record_piece();
         self.http.open.state.record_body_progress();
     }
 
@@ -255,6 +323,7 @@ impl Drop for RequestInFlight {
     fn drop(&mut self) {
         self.observe_duration();
         if let Some(upload) = &self.upload {
+            let _ = self.http.uploads.borrow_mut().change(|it| it.saturating_sub(1));
             // Over HTTP/1.1 the next request follows the body, so the rest must be read. A stream
             // of HTTP/2 is reset, because some clients wait for its end.
             if self.is_http2 {

@@ -50,6 +50,18 @@ pub(crate) fn plain(status: StatusCode, in_flight: RequestInFlight) -> Response<
     response
 }
 
+/// The response to a client that holds its share of the memory. Without a body, because the client
+/// may read none.
+pub(crate) fn over_share(in_flight: RequestInFlight) -> Response<ResponseBody> {
+    if let Some(record) = in_flight.record() {
+        record.set_error(&"the client holds its share of the memory");
+    }
+    let mut response = Response::new(ResponseBody::own(Bytes::new(), in_flight));
+    *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    response
+}
+
 /// Whether a response of keygate over HTTP/1.1 ends its connection. The bytes behind a malformed
 /// request, or behind CONNECT, may be no request.
 pub(crate) fn ends_connection(response: &Response<ResponseBody>) -> bool {

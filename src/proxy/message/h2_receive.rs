@@ -1,5 +1,6 @@
 //! A body that is received on an HTTP/2 stream.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
@@ -24,13 +25,15 @@ pub(crate) struct ReceivedBody {
     upload: Option<BackgroundSend>,
     /// The check of a request's trailers.
     trailers: Option<Rc<TrailerCheck>>,
+    /// Counts the bytes that were read.
+    consumed: Option<Rc<Cell<u32>>>,
 }
 
 impl ReceivedBody {
     /// The body of a message with these fields.
     pub(crate) fn new(stream: RecvStream, headers: &HeaderMap) -> Self {
         let remaining = content_length(headers).ok().flatten();
-        Self { stream, remaining, has_data: true, upload: None, trailers: None }
+        Self { stream, remaining, has_data: true, upload: None, trailers: None, consumed: None }
     }
 
     /// Ties the response to the upload of its request. The upload is aborted if the response is
@@ -43,6 +46,12 @@ impl ReceivedBody {
     /// Fails the body if its trailers have a pseudo-header field.
     pub(crate) fn with_trailer_check(mut self, check: &Rc<TrailerCheck>) -> Self {
         self.trailers = Some(Rc::clone(check));
+        self
+    }
+
+    /// Counts the bytes that are read, which let the windows of the connection grow.
+    pub(crate) fn with_consumed(mut self, consumed: &Rc<Cell<u32>>) -> Self {
+        self.consumed = Some(Rc::clone(consumed));
         self
     }
 
@@ -62,6 +71,10 @@ impl ReceivedBody {
                     let length = data.len();
                     self.remaining =
                         self.remaining.map(|bytes| bytes.saturating_sub(length as u64));
+                    if let Some(consumed) = &self.consumed {
+                        let length = u32::try_from(length).unwrap_or(u32::MAX);
+                        consumed.set(consumed.get().saturating_add(length));
+                    }
                     // Fails if the connection has ended, which the next read returns.
                     let _ = self.stream.flow_control().release_capacity(length);
                     return Poll::Ready(Some(Ok(Frame::data(data))));

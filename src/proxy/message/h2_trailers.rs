@@ -36,6 +36,9 @@ pub(crate) struct TrailerCheck {
     has_overflowed: Cell<bool>,
 }
 
+/// PRIORITY, SETTINGS, PING and WINDOW_UPDATE, which belong to no message.
+const CONTROL: [u8; 4] = [2, 4, 6, 8];
+
 impl TrailerCheck {
     /// Whether the request on a stream is malformed.
     pub(crate) fn is_malformed(&self, stream: u32) -> bool {
@@ -46,6 +49,11 @@ impl TrailerCheck {
     /// Forgets a stream that has ended.
     pub(crate) fn forget(&self, stream: u32) {
         self.malformed.borrow_mut().retain(|malformed| *malformed != stream);
+    }
+
+    /// The number of control frames since the last call.
+    pub(crate) fn take_control_frames(&self) -> u32 {
+        std::mem::take(&mut self.scan.borrow_mut().control_frames)
     }
 
     fn record(&self, stream: u32) {
@@ -82,6 +90,7 @@ struct FrameScan {
     /// The highest stream that had HEADERS. On such a stream further HEADERS are trailers.
     highest: u32,
     is_trailers: bool,
+    control_frames: u32,
     fields: FieldScan,
 }
 
@@ -136,6 +145,8 @@ impl FrameScan {
             length.iter().fold(0, |length, byte| length << 8 | usize::from(*byte))
         });
         (self.before_block, self.padding) = (0, 0);
+        let is_control = CONTROL.contains(&self.kind());
+        self.control_frames = self.control_frames.saturating_add(is_control.into());
         if self.kind() == HEADERS {
             let (flags, stream) = (self.flags(), self.stream());
             self.padding_follows = flags & PADDED != 0;

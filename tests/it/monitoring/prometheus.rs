@@ -23,7 +23,12 @@ const DASHBOARD: &str = include_str!("../../../deploy/grafana/keygate.json");
 const ALERTS: &str = include_str!("../../../docs/alerts.md");
 
 /// Metrics that neither an alert nor the dashboard uses.
-const LEFT_OUT: [(&str, &str); 10] = [
+const LEFT_OUT: [(&str, &str); 12] = [
+    ("keygate_buffer_limit_bytes", "it does not change while the process runs"),
+    (
+        "keygate_buffered_bytes",
+        "a part of the memory, for someone who looks for the cause of rejections",
+    ),
     (
         "keygate_confirmation_waits_active",
         "a moment of what keygate_confirmation_waits_total counts, for someone who watches",

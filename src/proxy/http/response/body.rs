@@ -10,6 +10,8 @@ use tokio::time::{Sleep, sleep};
 
 use super::RequestInFlight;
 use crate::lingering_close::LINGER_TIME;
+use crate::permit::BufferClass;
+use crate::proxy::http::in_flight::HttpConnection;
 use crate::proxy::message::body::RequestUpload;
 use crate::proxy::message::headers;
 use crate::proxy::message::idle_timeout::IdleTimeout;
@@ -18,6 +20,9 @@ use crate::proxy::open_connection::state::UpstreamWait;
 use crate::proxy::upstream::server::Lease;
 use crate::proxy::worker::record::Record;
 use crate::regular_file::without_numbers;
+
+/// Interval at which a response looks for a share of the memory, 100 ms.
+const SHARE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The bounds of an upstream's response body.
 #[derive(Debug, Clone, Copy)]
@@ -48,6 +53,10 @@ enum BodySource {
 
 struct StreamedResponse {
     incoming: Incoming,
+    /// Whether a piece was read. The first one needs no share besides that of its request.
+    has_begun: bool,
+    /// The wait for a share of the memory.
+    share_wait: Option<Pin<Box<Sleep>>>,
     /// Returned when the body has ended: the upstream connection can be reused.
     lease: Option<Lease>,
     /// Whether the end was read, which a chunked body does not know earlier.
@@ -67,6 +76,8 @@ struct StreamedResponse {
 /// An upstream response that ended early. The client's connection or stream is then aborted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BodyError {
+    #[error("the client holds its share of the memory for too long")]
+    OverShare,
     #[error("the upstream broke off its response: {}", without_numbers(&.0.to_string()))]
     Broken(#[source] HttpError),
     #[error("the upstream sent nothing of its response for too long")]
@@ -155,6 +166,8 @@ impl StreamedResponse {
     ) -> Self {
         Self {
             incoming,
+            has_begun: false,
+            share_wait: None,
             lease: Some(lease),
             has_ended: false,
             idle_timeout: IdleTimeout::new(limits.idle_timeout).with_deadline(limits.deadline),
@@ -178,6 +191,12 @@ impl StreamedResponse {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if self.has_ended {
             return Poll::Ready(None);
+        }
+        if let Some(request) = request.filter(|_| self.has_begun) {
+            let has_waited = ready!(self.poll_share(context, request.http()));
+            if let Err(error) = has_waited {
+                return Poll::Ready(Some(Err(error)));
+            }
         }
         let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(context) else {
             if self.wait.is_none() {
@@ -215,8 +234,41 @@ impl StreamedResponse {
             if let Some(record) = request.and_then(RequestInFlight::record) {
                 record.add_response_bytes(frame.data_ref().map_or(0, Bytes::len));
             }
+            if let Some(request) = request
+                && let Some(data) = frame.data_mut()
+            {
+                let is_first = !std::mem::replace(&mut self.has_begun, true);
+                let holder = request.http().holder(BufferClass::Response);
+                *data = holder.hold(std::mem::take(data), is_first);
+            }
         }
         Poll::Ready(frame)
+    }
+
+    /// Waits until the client has a share for another piece. The upstream is not read before.
+    fn poll_share(
+        &mut self,
+        context: &mut Context<'_>,
+        http: &HttpConnection,
+    ) -> Poll<Result<(), BodyError>> {
+        loop {
+            if let Some(wait) = &mut self.share_wait {
+                if wait.as_mut().poll(context).is_pending() {
+                    let is_over = self.idle_timeout.poll(context).is_ready();
+                    return if is_over {
+                        Poll::Ready(Err(BodyError::OverShare))
+                    } else {
+                        Poll::Pending
+                    };
+                }
+            }
+            if http.holder(BufferClass::Response).has_share() {
+                self.share_wait = None;
+                return Poll::Ready(Ok(()));
+            }
+            http.log_over_share(BufferClass::Response);
+            self.share_wait = Some(Box::pin(sleep(SHARE_INTERVAL)));
+        }
     }
 
     /// Records a response that broke off, unless the client broke off its request before.

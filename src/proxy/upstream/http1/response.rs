@@ -18,6 +18,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use self::chunks::ChunkDecoder;
 use super::MAX_BUFFER;
+use crate::permit::ledger;
 use crate::proxy::message::headers;
 use crate::proxy::message::incoming::Http1Error;
 
@@ -42,7 +43,7 @@ impl ReadBuffer {
     ) -> Poll<io::Result<usize>> {
         let room = self.bytes.capacity().saturating_sub(self.bytes.len());
         if room < self.read_size.min_room() {
-            self.bytes.reserve(self.read_size.next);
+            self.bytes.reserve(self.read_size.next.min(ledger::max_read()));
         }
         let room = self.bytes.capacity().saturating_sub(self.bytes.len());
         let count = ready!(pin!(io.read_buf(&mut self.bytes)).poll(context))?;

@@ -1,0 +1,343 @@
+//! One client or address that makes keygate buffer as much as it can, while others are served.
+//!
+//! `KEYGATE_MEMORY=512` takes the numbers of a machine with 512 MiB, and the default budget.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use socket2::{Domain, Socket, Type};
+
+use crate::support::http2::{
+    Came, DATA, END_HEADERS, GOAWAY, HEADERS, PING, SETTINGS, WINDOW_UPDATE, frame, request,
+};
+use crate::support::origin::Origin;
+use crate::support::pki::Kind;
+use crate::support::proxy::{Configure, Proxy, Running};
+use crate::support::server::{Server, settings};
+use crate::support::{TIMEOUT, wait_until};
+
+const ENHANCE_YOUR_CALM: u32 = 11;
+const INITIAL_WINDOW_SIZE: u16 = 4;
+const MAX_WINDOW: u32 = (1 << 31) - 1;
+const MIB: u64 = 1 << 10; // in KiB
+
+/// The numbers of a test.
+struct Scale {
+    /// Connections of the client that holds memory.
+    connections: usize,
+    /// `max_buffered`.
+    budget: String,
+    /// Maximum growth of the resident memory, in KiB.
+    growth: u64,
+}
+
+impl Scale {
+    /// The long form if `KEYGATE_MEMORY` is set, else `short`.
+    fn of(short: Self, connections: usize) -> Self {
+        let Ok(mib) = std::env::var("KEYGATE_MEMORY") else { return short };
+        let mib: u64 = mib.parse().expect("KEYGATE_MEMORY is in MiB");
+        // The default budget for that much memory, a reserve for files apart.
+        Self { connections, budget: format!("{}MiB", mib / 2), growth: mib * MIB * 3 / 4 }
+    }
+
+    fn start(&self, proxy: Proxy) -> Running {
+        let proxy = proxy.workers(1).limits("max_connections = 20000");
+        proxy.set("max_buffered", self.budget.as_str()).start()
+    }
+}
+
+/// A connection from another loopback address.
+fn connect_from(address: [u8; 4], to: SocketAddr) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((address, 0)).into()).unwrap();
+    socket.connect(&to.into()).unwrap();
+    let tcp = TcpStream::from(socket);
+    tcp.set_read_timeout(Some(TIMEOUT)).unwrap();
+    tcp
+}
+
+/// Runs `attack` while another client sends requests, which must all be served. Returns how much
+/// the resident memory grew, in KiB.
+fn growth_while_others_are_served(proxy: &Running, attack: impl FnOnce()) -> u64 {
+    let other = proxy.pki.client("other", Kind::P256);
+    proxy.admits(&other);
+    proxy.keygate.forget_peak();
+    let before = proxy.keygate.memory("VmHWM");
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let served = scope.spawn(|| {
+            let mut count = 0;
+            while !is_over.load(Ordering::Relaxed) || count < 3 {
+                proxy.admits(&other);
+                count += 1;
+            }
+        });
+        let attacked = std::panic::catch_unwind(AssertUnwindSafe(attack));
+        is_over.store(true, Ordering::Relaxed);
+        served.join().unwrap();
+        attacked.unwrap();
+    });
+    proxy.keygate.memory("VmHWM") - before
+}
+
+fn buffered(proxy: &Running, class: &str) -> f64 {
+    proxy.metric(&format!("keygate_buffered_bytes{{class=\"{class}\"}}"))
+}
+
+fn rejections(proxy: &Running, class: &str) -> f64 {
+    proxy.metric(&format!("keygate_buffer_rejections_total{{class=\"{class}\"}}"))
+}
+
+#[test]
+fn downloads_that_one_client_does_not_read_stay_within_its_share() {
+    let short = Scale { connections: 5, budget: "8MiB".to_owned(), growth: 32 * MIB };
+    let scale = Scale::of(short, 60);
+    let origin = Origin::responding(|request, tcp| {
+        if !request.head.starts_with("GET /?") {
+            return tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello\n");
+        }
+        let length = 4 << 20;
+        write!(tcp, "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n")?;
+        tcp.write_all(&vec![b'x'; length])
+    });
+    let proxy = scale.start(Proxy::to(origin).upstream("max_connections = 10000"));
+    let mut clients = Vec::new();
+    let grown = growth_while_others_are_served(&proxy, || {
+        for _ in 0..scale.connections {
+            let mut client = proxy.connect_http2();
+            client.send(&settings(&[(INITIAL_WINDOW_SIZE, MAX_WINDOW)]));
+            client.send(&frame(WINDOW_UPDATE, 0, 0, &(MAX_WINDOW - 65_535).to_be_bytes()));
+            for stream in (1..200).step_by(2) {
+                let path = request("GET", &[]);
+                let path = String::from_utf8(path).unwrap().replace("\u{1}/", "\u{2}/?");
+                client.send(&frame(HEADERS, 5, stream, path.as_bytes()));
+            }
+            clients.push(client);
+        }
+        wait_until("responses to wait", || rejections(&proxy, "response") > 0.0);
+    });
+    assert!(grown < scale.growth, "{grown} KiB");
+    let held = buffered(&proxy, "response") + buffered(&proxy, "request");
+    let limit = proxy.metric("keygate_buffer_limit_bytes");
+    assert!(held > 0.0 && held < limit * 0.75, "{held} of {limit}");
+    let line = proxy
+        .wait_for("the line", |line| line["message"] == "client holds its share of the memory");
+    assert!(line["fingerprint"].is_string() && line["peer"].is_string(), "{line}");
+    drop(clients);
+    wait_until("the memory to be free", || {
+        buffered(&proxy, "response") + buffered(&proxy, "request") == 0.0
+    });
+}
+
+#[test]
+fn a_client_that_reads_slowly_gets_all_of_its_responses() {
+    // The share has room for the requests and for little else.
+    let origin = Origin::responding(|_, tcp| {
+        let length = 1 << 20;
+        write!(tcp, "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n")?;
+        tcp.write_all(&vec![b'x'; length])
+    });
+    let proxy = Proxy::to(origin).workers(1).set("max_buffered", "1MiB").start();
+    let mut client = proxy.connect_http2();
+    client.send(&settings(&[(INITIAL_WINDOW_SIZE, MAX_WINDOW)]));
+    client.send(&frame(WINDOW_UPDATE, 0, 0, &(MAX_WINDOW - 65_535).to_be_bytes()));
+    let streams = 16;
+    (0..streams).for_each(|number| client.send_get(2 * number + 1));
+    wait_until("responses to wait", || rejections(&proxy, "response") > 0.0);
+    let mut received = 0;
+    while received < streams as usize * (1 << 20) {
+        match client.frame().expect("the connection is open") {
+            (DATA, _, _, data) => received += data.len(),
+            (kind, ..) => assert!([HEADERS, SETTINGS, WINDOW_UPDATE].contains(&kind), "{kind}"),
+        }
+    }
+}
+
+#[test]
+fn uploads_that_no_server_reads_take_the_first_window_of_each_connection() {
+    let short = Scale { connections: 50, budget: "64MiB".to_owned(), growth: 28 * MIB };
+    let scale = Scale::of(short, 600);
+    let server = Server::start();
+    let url = format!("h2c://{}", server.address);
+    // The server has connections, and no window for uploads.
+    std::thread::spawn(move || {
+        let mut connections = Vec::new();
+        while let Some(mut tcp) = server.next() {
+            tcp.read_exact(&mut [0; 24]).unwrap();
+            tcp.write_all(&settings(&[(INITIAL_WINDOW_SIZE, 0)])).unwrap();
+            connections.push(tcp);
+        }
+    });
+    let proxy = scale.start(Proxy::before(url));
+    proxy.keygate.forget_peak();
+    let before = proxy.keygate.memory("VmHWM");
+    let mut clients = Vec::new();
+    for _ in 0..scale.connections {
+        let mut client = proxy.connect_http2();
+        let (mut window, mut of_connection) = (65_535, 65_535);
+        let mut pings = 0; // the window of the connection follows later
+        client.send(&frame(PING, 0, 0, &[0; 8]));
+        loop {
+            match client.frame().unwrap() {
+                (PING, ..) if pings == 5 => break,
+                (PING, ..) => {
+                    pings += 1;
+                    client.send(&frame(PING, 0, 0, &[0; 8]));
+                }
+                (SETTINGS, 0, _, settings) => {
+                    for setting in settings.chunks(6) {
+                        if setting[..2] == INITIAL_WINDOW_SIZE.to_be_bytes() {
+                            window = u32::from_be_bytes(setting[2..].try_into().unwrap());
+                        }
+                    }
+                }
+                (WINDOW_UPDATE, _, 0, more) => {
+                    of_connection += u32::from_be_bytes(more.try_into().unwrap());
+                }
+                _ => {}
+            }
+        }
+        let head = request("POST", &[("content-length", "10000000")]);
+        let mut stream = 1;
+        while of_connection > 0 {
+            client.send(&frame(HEADERS, END_HEADERS, stream, &head));
+            let mut rest = window.min(of_connection);
+            of_connection -= rest;
+            while rest > 0 {
+                let size = rest.min(16_384);
+                client.send(&frame(DATA, 0, stream, &vec![b'x'; size as usize]));
+                rest -= size;
+            }
+            stream += 2;
+        }
+        client.send(&frame(PING, 0, 0, &[1; 8]));
+        while client.frame().unwrap().0 != PING {}
+        clients.push(client);
+    }
+    let grown = proxy.keygate.memory("VmHWM") - before;
+    assert!(grown < scale.growth, "{grown} KiB");
+}
+
+#[test]
+fn the_windows_of_an_upload_grow_while_its_server_reads() {
+    let origin = Origin::start();
+    let proxy = Proxy::to(origin).workers(1).start();
+    let mut client = proxy.connect_http2();
+    let total: usize = 4 << 20;
+    let length = total.to_string();
+    client.send(&frame(HEADERS, END_HEADERS, 1, &request("POST", &[("content-length", &length)])));
+    let (mut initial, mut window, mut of_connection) = (65_535_i64, 65_535_i64, 65_535_i64);
+    let (mut sent, mut most) = (0, 0);
+    while sent < total {
+        let size = window.min(of_connection).min(16_384).min((total - sent) as i64);
+        if size > 0 {
+            let last = u8::from(sent + size as usize == total);
+            client.send(&frame(DATA, last, 1, &vec![b'x'; size as usize]));
+            sent += size as usize;
+            (window, of_connection) = (window - size, of_connection - size);
+            if most > 0 {
+                continue;
+            }
+        }
+        match client.frame().expect("the connection is open") {
+            (SETTINGS, 0, _, settings) => {
+                for setting in settings.chunks(6) {
+                    if setting[..2] == INITIAL_WINDOW_SIZE.to_be_bytes() {
+                        let next = i64::from(u32::from_be_bytes(setting[2..].try_into().unwrap()));
+                        (window, initial) = (window + next - initial, next);
+                        most = most.max(next);
+                    }
+                }
+                client.send(&frame(SETTINGS, 1, 0, b""));
+            }
+            (WINDOW_UPDATE, _, stream, more) => {
+                let more = i64::from(u32::from_be_bytes(more.try_into().unwrap()));
+                *(if stream == 0 { &mut of_connection } else { &mut window }) += more;
+            }
+            (kind, ..) => assert_ne!(kind, GOAWAY),
+        }
+    }
+    assert!(matches!(client.next(), Came::Response(0x88, 1)));
+    assert_eq!(most, 256 << 10);
+    wait_until("the windows", || buffered(&proxy, "upload") >= 1_000_000.0);
+}
+
+/// The beginning of a ClientHello of `length` bytes that never ends.
+fn unfinished_hello(length: usize) -> Vec<u8> {
+    let mut message = vec![1];
+    message.extend(&u32::try_from(length).unwrap().to_be_bytes()[1..]);
+    message.resize(length - 8, b'x');
+    let records = message.chunks(16_000).map(|part| {
+        [&[22, 3, 1][..], &u16::try_from(part.len()).unwrap().to_be_bytes(), part].concat()
+    });
+    records.collect::<Vec<_>>().concat()
+}
+
+#[test]
+fn a_client_hello_longer_than_16_kib_gets_an_alert() {
+    let proxy = Proxy::new().start();
+    let mut tcp = connect_from([127, 0, 0, 2], proxy.address());
+    let _ = tcp.write_all(&unfinished_hello(60_000)); // may meet the close
+    let mut alert = [0; 7];
+    tcp.read_exact(&mut alert).unwrap();
+    assert_eq!(alert, [21, 3, 3, 0, 2, 2, 50]);
+}
+
+#[test]
+fn unfinished_client_hellos_of_one_address_stay_within_its_share() {
+    let short = Scale { connections: 600, budget: "8MiB".to_owned(), growth: 24 * MIB };
+    let scale = Scale::of(short, 3800);
+    let proxy = scale
+        .start(Proxy::new().limits("max_connections_per_ip = 10000, handshake_timeout = \"1m\""));
+    let hello = unfinished_hello(16_000);
+    let mut connections = Vec::new();
+    let grown = growth_while_others_are_served(&proxy, || {
+        for _ in 0..scale.connections {
+            let mut tcp = connect_from([127, 0, 0, 2], proxy.address());
+            let _ = tcp.write_all(&hello); // may be closed
+            connections.push(tcp);
+        }
+        wait_until("rejections or a share for all", || {
+            let waiting = buffered(&proxy, "handshake") / 16_000.0;
+            rejections(&proxy, "handshake") + waiting > scale.connections as f64 * 0.9
+        });
+    });
+    assert!(grown < scale.growth, "{grown} KiB");
+    let (held, limit) = (buffered(&proxy, "handshake"), proxy.metric("keygate_buffer_limit_bytes"));
+    assert!(held > 0.0 && held < limit / 4.0 * 0.76, "{held} of {limit}");
+    drop(connections);
+    wait_until("the memory to be free", || buffered(&proxy, "handshake") == 0.0);
+}
+
+/// The code of GOAWAY after `count` frames; `None` if the connection stays open.
+fn goaway_after(proxy: &Running, flood: &[u8], count: usize) -> Option<u32> {
+    let mut client = proxy.connect_http2();
+    let piece = flood.repeat(500);
+    for _ in 0..count / 500 {
+        client.send(&piece);
+        client.send(&frame(PING, 0, 0, b"the last"));
+        loop {
+            match client.frame()? {
+                (PING, 1, _, payload) if payload == b"the last" => break,
+                (GOAWAY, _, _, payload) => {
+                    return Some(u32::from_be_bytes(payload[4..8].try_into().unwrap()));
+                }
+                _ => {}
+            }
+        }
+    }
+    None
+}
+
+#[test]
+fn floods_of_control_frames_end_the_connection() {
+    let proxy = Proxy::new().workers(1).start();
+    let update = frame(WINDOW_UPDATE, 0, 0, &1_u32.to_be_bytes());
+    for flood in [frame(PING, 0, 0, &[0; 8]), frame(SETTINGS, 0, 0, b""), update] {
+        assert_eq!(goaway_after(&proxy, &flood, 5000), None, "{flood:?}");
+        assert_eq!(goaway_after(&proxy, &flood, 30_000), Some(ENHANCE_YOUR_CALM), "{flood:?}");
+    }
+    proxy.wait_for_metric("keygate_http2_misuses_total{service=\"test\"}", 3.0);
+}
