@@ -110,17 +110,11 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 fn load(anchors: &TrustAnchors, der: &[u8]) -> Crls {
     let issuers = CrlIssuers::new(anchors);
-    let mut loader = CrlLoader {
-        issuers: &issuers,
-        expired: ExpiredCrl::Reject,
-        now: SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs(),
-        in_use: None,
-        keep_issuers: false,
-        marks: &CrlMarks::new(),
-        crls: Crls::default(),
-    };
-    loader.add(Path::new("clients.crl"), der).unwrap();
-    loader.finish().unwrap()
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let marks = CrlMarks::new();
+    let mut loader = CrlLoader::new(&issuers, ExpiredCrl::Reject, &marks, now);
+    loader.add(Path::new("clients.crl"), der);
+    loader.finish().crls
 }
 
 fn server_config(server: &Party, anchors: &Arc<TrustAnchors>, crls: Crls) -> Arc<ServerConfig> {

@@ -34,7 +34,7 @@ pub(crate) struct RefusalLog {
     /// Clients that no rule names, for the same reason: they may be all clients of a CA.
     unnamed: RepeatLimit<LoggedHit>,
     failures: RepeatLimit<LoggedFailure>,
-    isolations: RepeatLimit<LoggedMisuse>,
+    isolations: RepeatLimit<(String, IpAddr)>,
     misuses: RepeatLimit<LoggedMisuse>,
     over_share: RepeatLimit<(&'static str, IpAddr)>,
     unusable: RepeatLimit<LoggedUnusable>,
@@ -238,7 +238,7 @@ impl RefusalLog {
     pub(crate) fn isolation(&self, peer: SocketAddr, service: &Service, fingerprint: Option<&str>) {
         let now = Instant::now();
         let service = &service.config.name;
-        let key = LoggedMisuse { service: service.clone(), network: network_of(peer.ip()) };
+        let key = (service.clone(), network_of(peer.ip()));
         let permitted = self.isolations.permit(key, now);
         log_dropped(self.isolations.take_dropped(now));
         if let Some(left_out) = permitted {

@@ -14,6 +14,7 @@
 //! Nothing here serves traffic.
 
 mod credential_owner;
+mod credential_unit;
 mod crl_rejection_reason;
 mod current;
 mod expiry;
@@ -29,6 +30,7 @@ mod warning;
 pub mod watch;
 
 pub use credential_owner::CredentialOwner;
+pub use credential_unit::{CredentialRejectionReason, CredentialUnit};
 pub use crl_rejection_reason::CrlRejectionReason;
 pub use current::{AskerTls, Authorizer, Current, Service, Snapshot};
 pub use expiry::{Expiry, ExpiryState};

@@ -43,7 +43,7 @@ pub use self::{
     client_verifier::PresentedPath,
     credentials::{Credentials, credentials, key_pair, private_key, uncovered_names},
     crls::{
-        CrlError, CrlFileErrors, CrlIssuers, CrlLoader, CrlMark, CrlMarks, CrlNumber, CrlVersion,
+        CrlError, CrlIssuers, CrlLoader, CrlMark, CrlMarks, CrlNumber, CrlUpdate, CrlVersion,
         CrlWarning, Crls, IntermediateError, MAX_CLOCK_SKEW, RevocationList, issued_any,
     },
     handshake_result::HandshakeResult,

@@ -20,6 +20,9 @@ pub struct ControlMetrics {
     config_last_reload_successful: IntGauge,
     exception_until: GaugeVec,
     certificate_not_after: GaugeVec,
+    credential_last_reload_successful: IntGaugeVec,
+    credential_rejections: IntCounterVec,
+    credential_reloads: IntCounterVec,
     crl_entries: GaugeVec,
     crl_last_reload_successful: IntGaugeVec,
     crl_next_update: GaugeVec,
@@ -63,6 +66,9 @@ impl ControlMetrics {
             config_last_reload_successful,
             exception_until: gauges("exception_until_timestamp_seconds", "When an exception expires or expired.", &["fingerprint"])?,
             certificate_not_after: gauges("certificate_not_after_timestamp_seconds", "When one of the service's own certificates expires.", &["service", "role"])?,
+            credential_last_reload_successful: integers("credential_last_reload_successful", "0 if certificates, keys or CAs of a service were rejected at their last check.", &["service", "files"])?,
+            credential_rejections: counters(&registry, "credential_refusals_total", "Rejected updates of certificates, keys and CAs of a service by reason.", &["service", "files", "reason"])?,
+            credential_reloads: counters(&registry, "credential_reloads_total", "Checks of the certificates, keys and CAs of a service by result.", &["service", "files", "result"])?,
             crl_entries: gauges("crl_entries", "Revoked certificates on the revocation lists of a service.", &["service"])?,
             crl_last_reload_successful: integers("crl_last_reload_successful", "0 if a revocation list of a service was rejected at its last check.", &["service"])?,
             crl_rejections: counters(&registry, "crl_refusals_total", "Rejected updates of the revocation lists of a service by reason.", &["service", "reason"])?,
@@ -119,6 +125,7 @@ impl ControlMetrics {
     pub fn remove_configured(&self) {
         self.exception_until.reset();
         self.certificate_not_after.reset();
+        self.credential_last_reload_successful.reset();
         self.crl_entries.reset();
         self.crl_last_reload_successful.reset();
         self.crl_next_update.reset();
@@ -141,11 +148,49 @@ impl ControlMetrics {
         self.exception_until.with_label_values(&[fingerprint]).set(seconds);
     }
 
+    /// Shows whether the `files` of a service were usable at their last check. `R` is the label of a
+    /// rejected update's reason.
+    pub fn show_credentials<R: Label>(&self, service: &str, files: impl Label, is_usable: bool) {
+        let labels = [service, files.as_str()];
+        self.credential_last_reload_successful.with_label_values(&labels).set(is_usable.into());
+        for reason in R::ALL {
+            let labels = [service, files.as_str(), reason.as_str()];
+            let _ = self.credential_rejections.with_label_values(&labels); // at zero
+        }
+        for result in ReloadResult::ALL {
+            let labels = [service, files.as_str(), result.as_str()];
+            let _ = self.credential_reloads.with_label_values(&labels); // at zero
+        }
+    }
+
+    /// Counts a check of the `files` of a service after which their content is in use.
+    pub fn record_credential_reload(&self, service: &str, files: impl Label, result: ReloadResult) {
+        let labels = [service, files.as_str()];
+        self.credential_last_reload_successful.with_label_values(&labels).set(1);
+        self.credential_reloads
+            .with_label_values(&[service, files.as_str(), result.as_str()])
+            .inc();
+    }
+
+    /// Counts a rejected update of the `files` of a service.
+    pub fn record_credential_rejected(&self, service: &str, files: impl Label, reason: impl Label) {
+        self.record_credential_reload(service, files, ReloadResult::Rejected);
+        let labels = [service, files.as_str()];
+        self.credential_last_reload_successful.with_label_values(&labels).set(0);
+        self.credential_rejections
+            .with_label_values(&[service, files.as_str(), reason.as_str()])
+            .inc();
+    }
+
     /// Shows the revocation lists of a service: when the first one expires, in seconds since the
     /// Unix epoch, and the number of revoked certificates. `R` is the label of a rejected update's
     /// reason.
-    pub fn show_crls<R: Label>(&self, service: &str, next_update: u64, entries: usize) {
-        self.crl_next_update.with_label_values(&[service]).set(next_update as f64);
+    pub fn show_crls<R: Label>(&self, service: &str, next_update: Option<u64>, entries: usize) {
+        match next_update {
+            Some(time) => self.crl_next_update.with_label_values(&[service]).set(time as f64),
+            // Fails only if there is none.
+            None => drop(self.crl_next_update.remove_label_values(&[service])),
+        }
         self.crl_entries.with_label_values(&[service]).set(entries as f64);
         for reason in R::ALL {
             let _ = self.crl_rejections.with_label_values(&[service, reason.as_str()]); // at zero

@@ -1,5 +1,6 @@
 //! The class of a rejected revocation list, as metrics, logs and the status name it.
 
+use super::load::error::LoadError;
 use crate::metrics::labels;
 use crate::tls::{CrlError, TlsFileError};
 
@@ -26,8 +27,12 @@ labels! {
 }
 
 impl CrlRejectionReason {
-    /// The class of `error`, from a file with revocation lists.
-    pub(super) fn of(error: &TlsFileError) -> Self {
+    /// The class of `error`, about a file with revocation lists.
+    pub(super) fn of_file(error: &LoadError) -> Self {
+        if let LoadError::Credentials { source, .. } = error { Self::of(source) } else { Self::Io }
+    }
+
+    fn of(error: &TlsFileError) -> Self {
         match error {
             TlsFileError::Crl { source, .. } => Self::of_list(source),
             TlsFileError::CrlMissing { .. } => Self::Issuer,

@@ -9,6 +9,7 @@ pub(super) mod error;
 mod failure;
 pub(super) mod file;
 mod file_record;
+mod kept_credentials;
 mod kept_filters;
 mod kept_lists;
 mod last_good;
@@ -141,6 +142,7 @@ impl Loader {
             metrics: &metrics,
             rollback: &known.rollback,
             kept_lists: &known.lists,
+            kept_credentials: &known.credentials,
             crl_state: &known.crls,
             configured: config,
             file,
@@ -225,6 +227,7 @@ impl Loader {
             metrics: &self.metrics,
             rollback: &self.state.rollback,
             kept_lists: &self.state.lists,
+            kept_credentials: &self.state.credentials,
             crl_state: &self.state.crls,
             configured: config,
             file: self.configuration.path(),

@@ -95,6 +95,17 @@ impl ReloadReport {
         let result = ReloadResult::Rejected.as_str();
         Self { result, reason, error: Some(error), at }
     }
+
+    /// Adds an attempt to read other files of the same service. A rejection counts more than a later
+    /// success.
+    pub(super) fn join(&mut self, other: Self) {
+        match (&mut self.error, other.error.as_ref()) {
+            (Some(error), Some(text)) => *error = [error.as_str(), text.as_str()].join("; "),
+            (Some(_), None) => {}
+            (None, Some(_)) => *self = other,
+            (None, None) => self.at = self.at.max(other.at),
+        }
+    }
 }
 
 /// An exception, and whether it has expired.

@@ -69,6 +69,14 @@ pub enum Warning {
         /// Name of the list.
         list: String,
     },
+    /// Files with the CAs or CRLs of clients are rejected, and the copies in the state directory are
+    /// in use.
+    LastGoodFilesInUse {
+        /// The service or authorizer.
+        owner: CredentialOwner,
+        /// Why the files are rejected.
+        error: String,
+    },
     /// The file of a filter is rejected, and the copy in the state directory is in use.
     LastGoodInUse {
         /// Name of the filter.
@@ -223,6 +231,9 @@ impl Warning {
             }
             Self::EmptyFilter { .. } => warn!(%problem, "the filter in use has no entries"),
             Self::EmptyList { .. } => warn!(%problem, "the list in use has no entries"),
+            Self::LastGoodFilesInUse { .. } => {
+                warn!(%problem, "files rejected at the start, using the last good ones");
+            }
             Self::LastGoodInUse { filter, reason, .. } => {
                 let reason = reason.as_str();
                 warn!(%filter, reason, %problem, "filter file rejected at the start, using the last good filter");
@@ -296,6 +307,9 @@ impl fmt::Display for Warning {
                 "list {list:?}: it has no entries, so no key is a hit; add keys with `keygate key \
                  --lists`, or remove the list"
             ),
+            Self::LastGoodFilesInUse { error, .. } => {
+                write!(formatter, "{error}; the last good one in state.dir is in use")
+            }
             Self::LastGoodInUse { filter, path, error, .. } => write!(
                 formatter,
                 "filter {filter:?}: {}: {error}; the last good filter in state.dir is in use",

@@ -30,7 +30,7 @@ use crate::spki;
 pub use self::error::{CrlError, IntermediateError};
 pub use self::issuers::{CrlIssuers, issued_any};
 pub use self::list::RevocationList;
-pub use self::loader::{CrlFileErrors, CrlLoader};
+pub use self::loader::{CrlLoader, CrlUpdate};
 pub use self::version::{CrlMark, CrlMarks, CrlNumber, CrlVersion};
 pub use self::warning::CrlWarning;
 
@@ -53,6 +53,8 @@ pub(super) struct IssuerKey<'a> {
 pub struct Crls {
     /// The lists by the name of their issuer.
     by_issuer: HashMap<Box<[u8]>, Vec<LoadedList>>,
+    /// Whether lists are configured, so that a certificate that no list covers is rejected.
+    is_required: bool,
     warnings: Vec<CrlWarning>,
 }
 
@@ -61,13 +63,15 @@ pub struct Crls {
 struct LoadedList {
     list: Arc<RevocationList>,
     path: PathBuf,
+    /// SHA-256 of the file.
+    file: [u8; 32],
     /// Position in the file, counted from 1.
     position: usize,
 }
 
 impl Crls {
-    /// Checks that `issuer` has not revoked `certificate`, which `issuer` signed. Without any list
-    /// nothing is checked.
+    /// Checks that `issuer` has not revoked `certificate`, which `issuer` signed. Nothing is checked
+    /// if no lists are configured.
     ///
     /// # Errors
     /// Returns an error if the serial number is on a list of `issuer`, if no list covers the
@@ -80,7 +84,7 @@ impl Crls {
         expired: ExpiredCrl,
         now: UnixTime,
     ) -> Result<(), CertificateError> {
-        if self.by_issuer.is_empty() {
+        if !self.is_required {
             return Ok(());
         }
         let scoped = OnceCell::new();
@@ -173,16 +177,24 @@ impl Crls {
             digests.sort_unstable();
             digests
         };
-        digests(self) == digests(other)
+        self.is_required == other.is_required && digests(self) == digests(other)
+    }
+
+    /// The SHA-256 and the path of each file with a list in use.
+    pub fn files(&self) -> impl Iterator<Item = ([u8; 32], &Path)> {
+        self.by_issuer.values().flatten().map(|loaded| (loaded.file, loaded.path.as_path()))
     }
 
     /// Raises `marks` to the versions of the lists.
     pub fn raise(&self, marks: &mut CrlMarks) {
         for LoadedList { list, .. } in self.by_issuer.values().flatten() {
-            let RevocationList { issuer, version, .. } = list.as_ref();
-            let mark = marks.entry(list.id.clone());
-            let mark =
-                mark.or_insert_with(|| CrlMark { issuer: issuer.clone(), version: *version });
+            let RevocationList { issuer, ca, version, .. } = list.as_ref();
+            let mark = marks.entry(list.id.clone()).or_insert_with(|| CrlMark {
+                issuer: issuer.clone(),
+                ca: ca.clone(),
+                version: *version,
+            });
+            mark.ca.clone_from(ca);
             if mark.version.is_older_than(version) {
                 mark.version = *version;
             }

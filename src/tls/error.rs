@@ -45,14 +45,17 @@ pub enum TlsFileError {
         /// Number of the line with the label, counted from 1.
         line: usize,
     },
-    /// A CA whose list is in no file any more.
+    /// A CA or a distribution point whose list is in no file any more.
     #[cfg(feature = "proxy")]
     #[error(
-        "no revocation list of {issuer} is left, so that its clients would be rejected; add its list, or remove the CA from client_auth.trust_anchors or client_auth.intermediates"
+        "no revocation list of {issuer}{} is left, so that its clients would be rejected; add its list, or remove the CA from client_auth.trust_anchors or client_auth.intermediates, or restart keygate if the CA divides its lists anew",
+        point.as_ref().map(|point| format!(" for {point}")).unwrap_or_default()
     )]
     CrlMissing {
         /// Distinguished name of the CA.
         issuer: String,
+        /// The distribution point that the list was limited to.
+        point: Option<String>,
     },
     /// Data outside of the sections of a PEM file, which may be a revocation list.
     #[cfg(feature = "proxy")]

@@ -34,6 +34,7 @@ mod admission {
     mod policy;
     mod revocation;
     mod revocation_files;
+    mod revocation_points;
     mod revocation_updates;
     mod sessions;
     mod weak_keys;
@@ -165,6 +166,8 @@ mod reload {
     mod several_files;
     mod signatures;
     mod state_lock;
+    mod units;
+    mod units_restart;
     mod unreadable;
 }
 

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use super::check::dry_run::DryRun;
 use super::crl_state::CrlState;
+use super::kept_credentials::KeptCredentials;
 use super::kept_lists::KeptLists;
 use super::last_good::MaxWait;
 use super::rollback_state::RollbackState;
@@ -17,6 +18,7 @@ pub(crate) struct LoadContext<'a> {
     pub(crate) metrics: &'a ControlMetrics,
     pub(crate) rollback: &'a RollbackState,
     pub(crate) kept_lists: &'a KeptLists,
+    pub(crate) kept_credentials: &'a KeptCredentials,
     pub(crate) crl_state: &'a CrlState,
     /// The new configuration, whose services and authorizers are named.
     pub(crate) configured: &'a Config,

@@ -119,7 +119,10 @@ mod tests {
 
     fn marks(list: &str, this_update: u64) -> CrlMarks {
         let version = CrlVersion { number: None, this_update };
-        CrlMarks::from([(list.to_owned(), CrlMark { issuer: "CN=CA".to_owned(), version })])
+        CrlMarks::from([(
+            list.to_owned(),
+            CrlMark { issuer: "CN=CA".to_owned(), ca: String::new(), version },
+        )])
     }
 
     fn save(state: &mut CrlState, service: &str, marks: &CrlMarks) {

@@ -84,6 +84,18 @@ pub enum LoadError {
         /// Why a copy cannot be written.
         source: io::Error,
     },
+    /// The copies of the CAs and CRLs in use cannot be written to the state directory.
+    #[error(
+        "CAs and CRLs cannot be kept in {}: {}; make room for each file in state.dir, because a start needs the copy if the file is rejected then",
+        directory.display(),
+        cause(source)
+    )]
+    LastGoodCredentials {
+        /// The state directory.
+        directory: PathBuf,
+        /// Why a copy cannot be written.
+        source: io::Error,
+    },
     /// A list cannot be used.
     #[error("list {name:?}: {}: {source}", path.display())]
     List {
@@ -230,6 +242,7 @@ impl LoadError {
                 (table, name.as_str(), "path")
             }
             Self::LastGood { .. }
+            | Self::LastGoodCredentials { .. }
             | Self::LastGoodList { .. }
             | Self::State { .. }
             | Self::StateDirectory { .. } => return Some(KeyPlace::new("state.dir")),

@@ -141,6 +141,7 @@ impl ReadError for LoadError {
             Self::NotFetched { .. } => Failure::Read,
             Self::Credentials { .. }
             | Self::LastGood { .. }
+            | Self::LastGoodCredentials { .. }
             | Self::LastGoodList { .. }
             | Self::OwnKey(_)
             | Self::State { .. }

@@ -241,6 +241,11 @@ impl<T> LastGood<T> {
     /// Puts `value` in use.
     pub(crate) fn replace(&mut self, value: T, now: SystemTime) {
         self.value = value;
+        self.record_loaded(now);
+    }
+
+    /// Records that the value in use was read from the files.
+    pub(crate) fn record_loaded(&mut self, now: SystemTime) {
         self.loaded_at = unix_time::seconds(now);
         self.last_attempt = Some(ReloadReport::done(ReloadResult::Loaded, self.loaded_at));
     }

@@ -18,6 +18,12 @@ impl LoadErrors {
         Self(std::iter::once(first).chain(others).collect())
     }
 
+    /// These errors, followed by `others`.
+    pub(super) fn and(mut self, others: impl Iterator<Item = LoadError>) -> Self {
+        self.0.extend(others);
+        self
+    }
+
     /// The errors.
     pub fn iter(&self) -> std::slice::Iter<'_, LoadError> {
         self.0.iter()

@@ -80,13 +80,13 @@ impl Loader {
             for (role, expiry) in source.certificate_expiries() {
                 self.metrics.set_certificate_not_after(source.name(), role, expiry as f64);
             }
-            source.show_crls();
+            source.show();
         }
         for source in &self.sources.authorizers {
             for (role, expiry) in source.certificate_expiries() {
                 self.metrics.set_certificate_not_after(source.name(), role, expiry as f64);
             }
-            source.show_crls();
+            source.show();
         }
     }
 }

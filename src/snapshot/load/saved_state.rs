@@ -8,6 +8,7 @@ use tracing::error;
 
 use super::crl_state::CrlState;
 use super::error::LoadError;
+use super::kept_credentials::KeptCredentials;
 use super::kept_lists::KeptLists;
 use super::load_errors::{LoadErrors, both};
 use super::rollback_state::{self, RollbackState};
@@ -22,6 +23,7 @@ pub(super) struct SavedState {
     pub(super) rollback: RollbackState,
     pub(super) crls: CrlState,
     pub(super) lists: KeptLists,
+    pub(super) credentials: KeptCredentials,
     /// Nothing is saved until this lock is held. `None` if the process does not share the
     /// directory.
     lock: Option<StateLock>,
@@ -47,7 +49,8 @@ impl SavedState {
         });
         let (rollback, crls) = both(rollback, CrlState::read(directory))?;
         let lists = KeptLists::new(directory);
-        Ok(Self { rollback, crls, lists, lock: None, problems: Vec::new() })
+        let credentials = KeptCredentials::new(directory);
+        Ok(Self { rollback, crls, lists, credentials, lock: None, problems: Vec::new() })
     }
 
     /// Reads the state as [`SavedState::read`] does, for a process that saves it.
@@ -100,8 +103,9 @@ impl SavedState {
         let marks = services.chain(authorizers);
         let crls = self.crls.save(marks, may_write);
         let lists = self.lists.save(sources.loaded_lists(), may_write);
-        let problems: Vec<LoadError> =
-            [lock.map(|_| ()), filters, lists, crls].into_iter().filter_map(Result::err).collect();
+        let credentials = self.credentials.save(sources.kept_files(), may_write);
+        let results = [lock.map(|_| ()), filters, lists, crls, credentials];
+        let problems: Vec<LoadError> = results.into_iter().filter_map(Result::err).collect();
         let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
         for (error, text) in problems.iter().zip(&texts) {
             metrics.state_write_failures.inc();
@@ -111,7 +115,12 @@ impl SavedState {
         }
         self.problems = texts;
         let is_copy = |error: &LoadError| {
-            matches!(error, LoadError::LastGood { .. } | LoadError::LastGoodList { .. })
+            matches!(
+                error,
+                LoadError::LastGood { .. }
+                    | LoadError::LastGoodCredentials { .. }
+                    | LoadError::LastGoodList { .. }
+            )
         };
         problems.into_iter().find(|error| !is_copy(error)).map_or(Ok(()), Err)
     }

@@ -11,8 +11,11 @@ pub(crate) mod exceptions;
 pub(crate) mod filter;
 pub(crate) mod gate;
 pub(crate) mod list;
+mod rejected_unit;
 pub(crate) mod service;
 mod service_credentials;
+
+pub(super) use self::service_credentials::MAX_CRL_SIZE;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,6 +30,7 @@ use self::service::ServiceSource;
 use super::check::dry_run::{DryRun, Judges};
 use super::context::LoadContext;
 use super::error::LoadError;
+use super::kept_credentials::KeptFile;
 use super::last_good::ValueChange;
 use super::links::JudgementLinks;
 use super::load_errors::{LoadErrors, all, both};
@@ -198,8 +202,7 @@ impl Sources {
             return Ok(Staged::Kept(index));
         }
         let before = self.services.iter().find(|known| known.id() == id);
-        let loaded = timed(context, || ServiceSource::load(id, config.clone(), before, context));
-        loaded.map(Staged::New)
+        ServiceSource::load(id, config.clone(), before, context).map(Staged::New)
     }
 
     fn stage_authorizer(
@@ -212,8 +215,7 @@ impl Sources {
             return Ok(Staged::Kept(index));
         }
         let before = self.authorizers.iter().find(|known| known.id() == id);
-        let loaded = timed(context, || AuthorizerSource::load(id, config.clone(), before, context));
-        loaded.map(Staged::New)
+        AuthorizerSource::load(id, config.clone(), before, context).map(Staged::New)
     }
 
     /// Puts the staged sources in use.
@@ -237,6 +239,16 @@ impl Sources {
         }
         merge(&mut self.filters, staged.filters);
         merge(&mut self.lists, staged.lists);
+        for service in &staged.services {
+            if let Staged::New(service) = service {
+                service.show_loaded(now);
+            }
+        }
+        for authorizer in &staged.authorizers {
+            if let Staged::New(authorizer) = authorizer {
+                authorizer.show_loaded(now);
+            }
+        }
         merge(&mut self.services, staged.services);
         merge(&mut self.authorizers, staged.authorizers);
         self.weak_checks = staged.weak_checks;
@@ -273,9 +285,9 @@ impl Sources {
         let dry_run = DryRun::new(links.recent.clone(), judges, now, policies, ids.0.clone());
         let filters = self.filters.iter_mut().map(|filter| filter.refresh(now, &dry_run));
         let lists = self.lists.iter_mut().map(|list| list.refresh(now, &dry_run));
-        let services = self.services.iter_mut().map(|service| service.refresh(now));
+        let services = self.services.iter_mut().flat_map(|service| service.refresh(now));
         // `collect` refreshes every source; `any` would stop at the first change.
-        let authorizers = self.authorizers.iter_mut().map(|it| it.refresh(now));
+        let authorizers = self.authorizers.iter_mut().flat_map(|it| it.refresh(now));
         filters.chain(lists).chain(services).chain(authorizers).collect()
     }
 
@@ -324,6 +336,12 @@ impl Sources {
     /// The lists in use with their signatures.
     pub(super) fn loaded_lists(&self) -> impl Iterator<Item = LoadedList> {
         self.lists.iter().map(|source| source.loaded().clone())
+    }
+
+    /// The files with CAs and CRLs of clients in use, for their copies.
+    pub(super) fn kept_files(&self) -> impl Iterator<Item = KeptFile> {
+        let services = self.services.iter().flat_map(ServiceSource::kept_files);
+        services.chain(self.authorizers.iter().flat_map(AuthorizerSource::kept_files))
     }
 
     /// A guard with the filters, lists and weak-key checks in use.

@@ -39,10 +39,6 @@ pub(super) fn or_default<T: Default>(content: io::Result<T>) -> io::Result<T> {
 /// # Errors
 /// Returns an error if the content is larger than [`MAX_SIZE`], or if the file cannot be written.
 pub(super) fn write(path: &Path, content: &impl Serialize) -> io::Result<()> {
-    let directory = path.parent().unwrap_or(Path::new("."));
-    let mut staged = tempfile::Builder::new()
-        .prefix(kept_filters::STAGED_STATE_PREFIX)
-        .tempfile_in(directory)?;
     let mut text = serde_json::to_string_pretty(content)?;
     text.push('\n');
     // The next start would reject the file.
@@ -51,7 +47,19 @@ pub(super) fn write(path: &Path, content: &impl Serialize) -> io::Result<()> {
         let problem = format!("the state has {size}, and a start reads at most {max}");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, problem));
     }
-    staged.write_all(text.as_bytes())?;
+    replace(path, text.as_bytes())
+}
+
+/// Replaces the file at `path` with `content` atomically.
+///
+/// # Errors
+/// Returns an error if the file cannot be written.
+pub(super) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    let mut staged = tempfile::Builder::new()
+        .prefix(kept_filters::STAGED_STATE_PREFIX)
+        .tempfile_in(directory)?;
+    staged.write_all(content)?;
     staged.as_file().sync_all()?;
     staged.persist(path).map_err(|error| error.error)?;
     File::open(directory)?.sync_all()

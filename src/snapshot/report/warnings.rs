@@ -55,7 +55,9 @@ fn subject(warning: &Warning) -> (&'static str, Option<&str>) {
         | Warning::NameNotCovered { file, .. }
         | Warning::TrustAnchorPeriod { file, .. }
         | Warning::TrustAnchorUnusable { file, .. } => of_owner(&file.owner),
-        Warning::Crl { owner, .. } | Warning::OpenAccess { owner, .. } => of_owner(owner),
+        Warning::Crl { owner, .. }
+        | Warning::LastGoodFilesInUse { owner, .. }
+        | Warning::OpenAccess { owner, .. } => of_owner(owner),
         Warning::EmptyFilter { filter } | Warning::LastGoodInUse { filter, .. } => {
             ("filter", Some(filter))
         }
@@ -85,7 +87,8 @@ fn is_elsewhere(warning: &Warning) -> bool {
             *position == 1 && is_expiry(problem)
         }
         Warning::Crl { problem, .. } => matches!(problem, CrlWarning::Expired { .. }),
-        Warning::LastGoodInUse { .. }
+        Warning::LastGoodFilesInUse { .. }
+        | Warning::LastGoodInUse { .. }
         | Warning::LastGoodListInUse { .. }
         | Warning::OwnKey(_)
         | Warning::StaleList { .. } => true,

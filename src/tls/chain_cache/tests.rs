@@ -101,17 +101,10 @@ impl Party {
             key_identifier_method: KeyIdMethod::Sha256,
         };
         let list = list.signed_by(&self.issuer).unwrap();
-        let mut loader = CrlLoader {
-            issuers: &CrlIssuers::new(&self.anchors()),
-            expired: ExpiredCrl::Reject,
-            now: NOW,
-            in_use: None,
-            keep_issuers: false,
-            marks: &CrlMarks::default(),
-            crls: Crls::default(),
-        };
-        loader.add(Path::new("clients.crl"), list.der()).unwrap();
-        Arc::new(loader.finish().unwrap())
+        let (issuers, marks) = (CrlIssuers::new(&self.anchors()), CrlMarks::new());
+        let mut loader = CrlLoader::new(&issuers, ExpiredCrl::Reject, &marks, NOW);
+        loader.add(Path::new("clients.crl"), list.der());
+        Arc::new(loader.finish().crls)
     }
 
     fn anchors(&self) -> Arc<TrustAnchors> {

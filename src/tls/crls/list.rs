@@ -30,6 +30,8 @@ pub struct RevocationList {
     pub(super) spki: Box<[u8]>,
     /// SHA-256 of the file in DER.
     pub(super) digest: [u8; 32],
+    /// SHA-256 of issuer and key, in hex.
+    pub(super) ca: String,
     /// SHA-256 of issuer, key and distribution point, in hex: equal for the lists that replace each
     /// other.
     pub(super) id: String,
@@ -52,7 +54,7 @@ impl RevocationList {
         let spki = issuers.signer(issuer_name, &signed, &issuer)?;
         let extensions = Extensions::parse(fields.extensions)?;
         let point = extensions.issuing_distribution_point;
-        let id = digest(&SHA256, &[fields.issuer, spki, point.unwrap_or_default()].concat());
+        let hex = |parts: &[&[u8]]| HEXLOWER.encode(digest(&SHA256, &parts.concat()).as_ref());
         Ok(Self {
             issuer,
             version: CrlVersion { number: extensions.number, this_update: fields.this_update },
@@ -60,7 +62,8 @@ impl RevocationList {
             issuer_name: issuer_name.into(),
             spki: spki.into(),
             digest: sha256(der),
-            id: HEXLOWER.encode(id.as_ref()),
+            ca: hex(&[fields.issuer, spki]),
+            id: hex(&[fields.issuer, spki, point.unwrap_or_default()]),
             scope: point.map(Scope::parse).transpose()?,
             serials: Serials::parse(fields.entries)?,
         })
@@ -96,13 +99,40 @@ impl RevocationList {
         }
     }
 
+    /// Whether the list may take the place of `other`, of the same CA.
+    pub(super) fn succeeds(&self, other: &Self) -> bool {
+        self.id == other.id || self.covers_all()
+    }
+
+    /// Whether the list covers every certificate of its issuer.
+    pub(super) fn covers_all(&self) -> bool {
+        self.scope.is_none()
+    }
+
     /// Whether `nextUpdate` is not later than `now`, in seconds since the Unix epoch.
     pub(super) fn has_expired(&self, now: u64) -> bool {
         self.next_update <= now
     }
 }
 
-/// SHA-256 of a list in DER.
+/// The content of the issuer's name, without the outer SEQUENCE, in a list that may be unusable
+/// otherwise; `None` if it cannot be found.
+pub(super) fn issuer_name(der: &[u8]) -> Option<Box<[u8]>> {
+    let name = AnyRef::from_der(Signed::parse(der).ok()?.message).ok()?.sequence(|reader| {
+        if Tag::peek(reader)? == Tag::Integer {
+            reader.tlv_bytes()?;
+        }
+        reader.tlv_bytes()?; // the signature algorithm
+        let name = content(reader, Tag::Sequence)?;
+        while !reader.is_finished() {
+            reader.tlv_bytes()?;
+        }
+        Ok::<_, CrlError>(name.into())
+    });
+    name.ok()
+}
+
+/// SHA-256 of a file or of a list in DER.
 pub(super) fn sha256(der: &[u8]) -> [u8; 32] {
     let mut sha256 = [0; 32];
     sha256.copy_from_slice(digest(&SHA256, der).as_ref());

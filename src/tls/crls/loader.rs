@@ -1,79 +1,126 @@
-//! The lists of files: each verified, and of each CA the newest one selected.
+//! The lists of files: each verified, and of each CA the newest ones selected.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{
-    CrlError, CrlIssuers, CrlMarks, CrlWarning, Crls, LoadedList, MAX_CLOCK_SKEW, RevocationList,
-    framing, list,
+    CrlError, CrlIssuers, CrlMarks, CrlVersion, CrlWarning, Crls, LoadedList, MAX_CLOCK_SKEW,
+    RevocationList, framing, list,
 };
 use crate::config::ExpiredCrl;
 use crate::tls::TlsFileError;
 use crate::tls::trust_anchors::without_byte_order_mark;
 
-/// Verifies lists and collects the newest ones.
+/// Verifies lists and collects the newest ones. The lists of one CA are used together or not at
+/// all, whatever the lists of other CAs are.
 #[derive(Debug)]
 pub struct CrlLoader<'a> {
     /// The CAs that may sign lists.
-    pub issuers: &'a CrlIssuers,
+    issuers: &'a CrlIssuers,
     /// How to treat a list that has expired.
-    pub expired: ExpiredCrl,
-    /// The current time, in seconds since the Unix epoch.
-    pub now: u64,
-    /// The lists in use. They are not verified again, and stay in use although they have expired.
-    pub in_use: Option<&'a Crls>,
-    /// Whether each CA that has a list in use must keep one. Without a list its clients would be
-    /// rejected.
-    pub keep_issuers: bool,
+    expired: ExpiredCrl,
     /// The newest versions that were in use.
-    pub marks: &'a CrlMarks,
+    marks: &'a CrlMarks,
+    /// The current time, in seconds since the Unix epoch.
+    now: u64,
+    /// The lists in use. They are not verified again. Those of a CA stay in use if its update is
+    /// rejected, although they have expired.
+    pub in_use: Option<&'a Crls>,
+    /// Whether each list in use must have a successor. Without one, clients would be rejected.
+    /// Otherwise a list without a successor stays in use only if a file cannot be used.
+    pub keep_lists: bool,
     /// The lists so far.
-    pub crls: Crls,
+    crls: Crls,
+    problems: Vec<CrlProblem>,
+    /// The files of which no list is used.
+    unusable: Vec<PathBuf>,
 }
 
-/// Why files with lists cannot be used together, with the path of each file.
+/// The lists to use, and why others are not used.
 #[derive(Debug)]
-pub struct CrlFileErrors {
-    /// The first error.
-    pub first: (PathBuf, TlsFileError),
-    /// The other errors, in the order of paths.
-    pub others: Vec<(PathBuf, TlsFileError)>,
+pub struct CrlUpdate {
+    /// The lists to use, among them lists that were in use before.
+    pub crls: Crls,
+    /// Why files or lists cannot be used, each with the path of the file.
+    pub problems: Vec<(PathBuf, TlsFileError)>,
+    /// Whether lists that were in use take the place of all that cannot be used.
+    pub is_covered: bool,
 }
 
-impl CrlFileErrors {
-    fn none_of(problems: impl IntoIterator<Item = (PathBuf, TlsFileError)>) -> Result<(), Self> {
-        let mut problems = problems.into_iter();
-        match problems.next() {
-            None => Ok(()),
-            Some(first) => Err(Self { first, others: problems.collect() }),
-        }
+/// A file or a list that cannot be used.
+#[derive(Debug)]
+struct CrlProblem {
+    path: PathBuf,
+    source: TlsFileError,
+    /// The issuer that the list names, without the outer SEQUENCE. `None` for a file.
+    issuer: Option<Box<[u8]>>,
+}
+
+/// A list of a file, or its problem and the issuer that it names.
+type ReadList = Result<Arc<RevocationList>, (CrlError, Box<[u8]>)>;
+
+impl<'a> CrlLoader<'a> {
+    /// A loader without lists. `now` is in seconds since the Unix epoch.
+    #[must_use]
+    pub fn new(
+        issuers: &'a CrlIssuers,
+        expired: ExpiredCrl,
+        marks: &'a CrlMarks,
+        now: u64,
+    ) -> Self {
+        let crls = Crls { is_required: true, ..Crls::default() };
+        let (problems, unusable) = (Vec::new(), Vec::new());
+        let (in_use, keep_lists) = (None, false);
+        Self { issuers, expired, marks, now, in_use, keep_lists, crls, problems, unusable }
     }
-}
 
-impl CrlLoader<'_> {
     /// Adds the lists in the content of the file at `path`, PEM or DER. Lists of other CAs are not
-    /// used.
-    ///
-    /// # Errors
-    /// Returns an error if the PEM is broken, holds no list, or holds one that cannot be read or
-    /// used, or if another part of the file may hold a list.
-    pub fn add(&mut self, path: &Path, file: &[u8]) -> Result<(), TlsFileError> {
-        let file = without_byte_order_mark(file);
-        let mut position = 0;
-        for der in framing::ders(file) {
-            position += 1;
-            let der = der?;
+    /// used. Nothing in the file is used if its PEM is broken, if it holds no list or one whose
+    /// issuer cannot be read, or if another part of it may hold a list.
+    pub fn add(&mut self, path: &Path, content: &[u8]) {
+        let lists = match self.read(without_byte_order_mark(content)) {
+            Ok(lists) => lists,
+            Err(source) => {
+                self.skip(path);
+                self.problems.push(CrlProblem { path: path.to_owned(), source, issuer: None });
+                return;
+            }
+        };
+        let file = list::sha256(content);
+        for (position, list) in (1..).zip(lists) {
             let path = path.to_owned();
-            match self.verify(&der) {
-                Ok(list) => self.insert(LoadedList { list, path, position }),
-                Err(CrlError::UnknownIssuer { issuer }) => {
+            match list {
+                Ok(list) => self.insert(LoadedList { list, path, file, position }),
+                Err((CrlError::UnknownIssuer { issuer }, _)) => {
                     self.crls.warnings.push(CrlWarning::Unused { path, position, issuer });
                 }
-                Err(source) => return Err(TlsFileError::Crl { position, source }),
+                Err((source, name)) => {
+                    let source = TlsFileError::Crl { position, source };
+                    self.problems.push(CrlProblem { path, source, issuer: Some(name) });
+                }
             }
         }
-        framing::check_rest(file, position)?;
-        if position == 0 { Err(TlsFileError::NoCrl) } else { Ok(()) }
+    }
+
+    /// Notes that the file at `path` cannot be used. The lists in use that it may have replaced
+    /// stay in use.
+    pub fn skip(&mut self, path: &Path) {
+        self.unusable.push(path.to_owned());
+    }
+
+    /// The lists in a file.
+    fn read(&self, file: &[u8]) -> Result<Vec<ReadList>, TlsFileError> {
+        let mut lists = Vec::new();
+        for (position, der) in (1..).zip(framing::ders(file)) {
+            let der = der?;
+            lists.push(match (self.verify(&der), list::issuer_name(&der)) {
+                (Ok(list), _) => Ok(list),
+                (Err(source), Some(issuer)) => Err((source, issuer)),
+                (Err(source), None) => return Err(TlsFileError::Crl { position, source }),
+            });
+        }
+        framing::check_rest(file, lists.len())?;
+        if lists.is_empty() { Err(TlsFileError::NoCrl) } else { Ok(lists) }
     }
 
     /// The verified list, which is not dated in the future.
@@ -114,74 +161,157 @@ impl CrlLoader<'_> {
         });
     }
 
-    /// The lists, none of which is older than its mark.
-    ///
-    /// # Errors
-    /// Returns an error if no list is used, if a CA has lost its list, if a list is older than its
-    /// mark, or if a list that is not in use yet has expired and `expired` rejects it.
-    pub fn finish(mut self) -> Result<Crls, CrlFileErrors> {
-        let lost = self.lost_issuer();
-        if self.crls.by_issuer.is_empty() || lost.is_some() {
-            let unused = self.crls.warnings.iter().filter_map(|warning| match warning {
-                CrlWarning::Unused { path, position, issuer } => {
-                    let source = CrlError::UnknownIssuer { issuer: issuer.clone() };
-                    Some((path.clone(), TlsFileError::Crl { position: *position, source }))
-                }
-                CrlWarning::Expired { .. } | CrlWarning::Superseded { .. } => None,
-            });
-            let lost = lost.map(|lost| {
+    /// The lists to use. The lists of a CA that are in use stay if one of its new lists cannot be
+    /// used, is older than its mark or has expired, or if one in use has no successor.
+    #[must_use]
+    pub fn finish(mut self) -> CrlUpdate {
+        let mut problems = std::mem::take(&mut self.problems);
+        let (mut lists, mut of_cas) = (Vec::<LoadedList>::new(), Vec::new());
+        let (mut is_lost, mut is_kept) = (false, false);
+        for (name, spki) in self.cas() {
+            let [added, in_use] =
+                [Some(&self.crls), self.in_use].map(|crls| of_ca(crls, name, spki));
+            let mut rejected: Vec<_> = added
+                .iter()
+                .filter_map(|loaded| Some((loaded, self.check(&loaded.list, &added, &in_use)?)))
+                .map(|(loaded, source)| {
+                    let position = loaded.position;
+                    (loaded.path.clone(), TlsFileError::Crl { position, source })
+                })
+                .collect();
+            let lost =
+                in_use.iter().find(|old| !added.iter().any(|new| new.list.succeeds(&old.list)));
+            let is_named = problems.iter().any(|it| it.issuer.as_deref() == Some(name));
+            // The problem of the list or of the file says enough.
+            if let Some(lost) = lost.filter(|lost| !self.unusable.contains(&lost.path))
+                && self.keep_lists
+                && !is_named
+            {
+                let point = lost.list.distribution_point().filter(|_| !added.is_empty());
                 let issuer = lost.list.issuer.clone();
-                (lost.path.clone(), TlsFileError::CrlMissing { issuer })
-            });
-            CrlFileErrors::none_of(unused.chain(lost))?;
-        }
-        let mut lists: Vec<_> = self.crls.by_issuer.values().flatten().collect();
-        lists.sort_by_key(|loaded| (&loaded.path, loaded.position));
-        let (mut problems, mut warnings) = (Vec::new(), Vec::new());
-        for LoadedList { list, path, position } in lists {
-            if let Err(source) = self.check_version(list).and_then(|()| self.check_expiry(list)) {
-                problems.push((path.clone(), TlsFileError::Crl { position: *position, source }));
+                rejected.push((lost.path.clone(), TlsFileError::CrlMissing { issuer, point }));
+                is_lost = true;
             }
-            if list.has_expired(self.now) && self.expired == ExpiredCrl::Accept {
-                let (path, issuer) = (path.clone(), list.issuer.clone());
-                warnings.push(CrlWarning::Expired { path, issuer, next_update: list.next_update });
+            let may_lose = !self.keep_lists && self.unusable.is_empty();
+            if is_named || !rejected.is_empty() || lost.is_some() && !may_lose {
+                is_kept |= !in_use.is_empty();
+                lists.extend(in_use.into_iter().cloned());
+            } else {
+                lists.extend(added.into_iter().cloned());
             }
+            let issuer = Some(Box::from(name));
+            of_cas.extend(rejected.into_iter().map(|(path, source)| CrlProblem {
+                path,
+                source,
+                issuer: issuer.clone(),
+            }));
         }
-        CrlFileErrors::none_of(problems)?;
-        self.crls.warnings.append(&mut warnings);
-        Ok(self.crls)
+        problems.append(&mut of_cas);
+        if is_lost || !self.keep_lists && lists.is_empty() {
+            problems.splice(0..0, self.unused());
+        }
+        self.crls.by_issuer.clear();
+        for loaded in lists {
+            self.crls.by_issuer.entry(loaded.list.issuer_name.clone()).or_default().push(loaded);
+        }
+        self.warn_of_expired();
+        let has_lists = |problem: &CrlProblem| match &problem.issuer {
+            Some(name) => self.crls.by_issuer.contains_key(name),
+            None => is_kept,
+        };
+        let is_covered = problems.iter().all(has_lists) && (is_kept || self.unusable.is_empty());
+        let problems = problems.into_iter().map(|problem| (problem.path, problem.source));
+        CrlUpdate { problems: problems.collect(), crls: self.crls, is_covered }
     }
 
-    /// A list in use whose CA has no list any more.
-    fn lost_issuer(&self) -> Option<&LoadedList> {
-        let in_use = self.in_use.filter(|_| self.keep_issuers)?;
-        in_use.by_issuer.values().flatten().find(|loaded| {
-            let RevocationList { issuer_name, spki, .. } = loaded.list.as_ref();
-            let lists = self.crls.by_issuer.get(issuer_name).map_or(&[][..], Vec::as_slice);
-            self.issuers.contains_signer(issuer_name, spki)
-                && !lists.iter().any(|known| known.list.spki == *spki)
-        })
+    /// The name and the key of each CA that has a list, new or in use.
+    fn cas(&self) -> Vec<(&[u8], &[u8])> {
+        let lists = [Some(&self.crls), self.in_use].into_iter().flatten();
+        let lists = lists.flat_map(|crls| crls.by_issuer.values().flatten());
+        let cas = lists.map(|loaded| (&*loaded.list.issuer_name, &*loaded.list.spki));
+        let mut cas: Vec<_> =
+            cas.filter(|(name, spki)| self.issuers.contains_signer(name, spki)).collect();
+        cas.sort_unstable();
+        cas.dedup();
+        cas
     }
 
-    fn check_version(&self, list: &RevocationList) -> Result<(), CrlError> {
-        let (version, issuer) = (list.version, || list.issuer.clone());
-        match self.marks.get(&list.id) {
-            Some(known) if version.is_older_than(&known.version) => {
-                Err(CrlError::Rollback { issuer: issuer(), version, known: known.version })
-            }
-            Some(_) | None => Ok(()),
+    /// The problem of a new list among those of its CA, if it has one.
+    fn check(
+        &self,
+        list: &RevocationList,
+        added: &[&LoadedList],
+        in_use: &[&LoadedList],
+    ) -> Option<CrlError> {
+        let (version, issuer) = (list.version, list.issuer.clone());
+        if let Some(known) = self.newer_mark(list, added) {
+            return Some(CrlError::Rollback { issuer, version, known });
         }
-    }
-
-    fn check_expiry(&self, list: &RevocationList) -> Result<(), CrlError> {
-        let is_in_use = self.in_use.is_some_and(|crls| crls.find(&list.digest).is_some());
+        let is_in_use = in_use.iter().any(|known| known.list.digest == list.digest);
         let is_rejected = self.expired == ExpiredCrl::Reject && list.has_expired(self.now);
-        if !is_rejected || is_in_use {
-            return Ok(());
-        }
-        let (issuer, next_update) = (list.issuer.clone(), list.next_update);
-        Err(CrlError::Expired { issuer, next_update })
+        // Without a list, the clients of the CA would be rejected as well.
+        let is_problem = is_rejected && !is_in_use && !in_use.is_empty();
+        is_problem.then_some(CrlError::Expired { issuer, next_update: list.next_update })
     }
+
+    /// The version of a list that was in use and is newer than `list`, which would take its place.
+    ///
+    /// A list of all certificates takes the place of the lists of distribution points that are gone.
+    /// RFC 5280, 5.2.3, numbers the lists of each scope by itself, so that the date counts. The
+    /// number counts too if no earlier list of all certificates is known.
+    fn newer_mark(&self, list: &RevocationList, added: &[&LoadedList]) -> Option<CrlVersion> {
+        let version = list.version;
+        let own = self.marks.get(&list.id).map(|mark| mark.version);
+        if let Some(known) = own.filter(|known| version.is_older_than(known)) {
+            return Some(known);
+        }
+        let is_gone = |id: &String| !added.iter().any(|loaded| loaded.list.id == *id);
+        let mut gone = self.marks.iter().filter(|(id, mark)| {
+            list.covers_all() && mark.ca == list.ca && **id != list.id && is_gone(id)
+        });
+        let newer = gone.find(|(_, mark)| {
+            let known = &mark.version;
+            version.this_update < known.this_update || own.is_none() && version.is_older_than(known)
+        });
+        newer.map(|(_, mark)| mark.version)
+    }
+
+    /// The lists of other CAs, as problems.
+    fn unused(&self) -> Vec<CrlProblem> {
+        let unused = self.crls.warnings.iter().filter_map(|warning| match warning {
+            CrlWarning::Unused { path, position, issuer } => {
+                let source = CrlError::UnknownIssuer { issuer: issuer.clone() };
+                let source = TlsFileError::Crl { position: *position, source };
+                Some(CrlProblem { path: path.clone(), source, issuer: None })
+            }
+            CrlWarning::Expired { .. } | CrlWarning::Superseded { .. } => None,
+        });
+        unused.collect()
+    }
+
+    fn warn_of_expired(&mut self) {
+        let expired: Vec<_> = self
+            .crls
+            .lists()
+            .into_iter()
+            .filter(|(list, _)| list.has_expired(self.now))
+            .map(|(list, path)| CrlWarning::Expired {
+                path: path.to_owned(),
+                issuer: list.issuer.clone(),
+                next_update: list.next_update,
+                expired: self.expired,
+            })
+            .collect();
+        self.crls.warnings.extend(expired);
+    }
+}
+
+/// The lists of the CA with this name and key, in the order of files.
+fn of_ca<'a>(crls: Option<&'a Crls>, name: &[u8], spki: &[u8]) -> Vec<&'a LoadedList> {
+    let lists = crls.and_then(|crls| crls.by_issuer.get(name)).map_or(&[][..], Vec::as_slice);
+    let mut lists: Vec<_> = lists.iter().filter(|loaded| *loaded.list.spki == *spki).collect();
+    lists.sort_by_key(|loaded| (&loaded.path, loaded.position));
+    lists
 }
 
 impl LoadedList {

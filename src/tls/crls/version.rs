@@ -98,6 +98,9 @@ impl fmt::Display for CrlVersion {
 pub struct CrlMark {
     /// Distinguished name of the issuer.
     pub issuer: String,
+    /// SHA-256 of issuer and key, in hex; empty in a state file without it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub ca: String,
     /// The version of the list.
     #[serde(flatten)]
     pub version: CrlVersion,

@@ -4,12 +4,13 @@ use std::fmt;
 use std::path::PathBuf;
 
 use super::CrlVersion;
+use crate::config::ExpiredCrl;
 use crate::unix_time::dated;
 
 /// A list that is not as it should be, and does not prevent a start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CrlWarning {
-    /// The list has expired, and `expired_crl` is `"accept"`.
+    /// The list has expired.
     Expired {
         /// The file.
         path: PathBuf,
@@ -17,6 +18,8 @@ pub enum CrlWarning {
         issuer: String,
         /// `nextUpdate`, in seconds since the Unix epoch.
         next_update: u64,
+        /// How the list is treated.
+        expired: ExpiredCrl,
     },
     /// A newer list of the same issuer is used instead.
     Superseded {
@@ -45,11 +48,15 @@ pub enum CrlWarning {
 impl fmt::Display for CrlWarning {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Expired { path, issuer, next_update } => write!(
+            Self::Expired { path, issuer, next_update, expired } => write!(
                 formatter,
-                "{}: the list of {issuer} has expired at {} and is used, because expired_crl = \"accept\"",
+                "{}: the list of {issuer} has expired at {}{}",
                 path.display(),
-                dated(*next_update)
+                dated(*next_update),
+                match expired {
+                    ExpiredCrl::Accept => " and is used, because expired_crl = \"accept\"",
+                    ExpiredCrl::Reject => ", so that its clients are rejected; fetch the next one",
+                }
             ),
             Self::Superseded { path, position, issuer, version, newest } => write!(
                 formatter,

@@ -141,12 +141,16 @@ fn a_revoked_certificate_is_rejected_and_a_new_list_is_loaded() {
 }
 
 #[test]
-fn an_expired_revocation_list_is_not_loaded_unless_configured_otherwise() {
+fn an_expired_revocation_list_is_used_at_a_start_and_rejects_its_clients() {
     let (pki, origin) = (Pki::new(), Origin::start());
     write_filter(&pki.path("lost.pkbf"), &[]);
     pki.crl("clients.crl", &[], Duration::ZERO);
     write(pki.path("keygate.toml"), configuration(&origin, "").text()).unwrap();
-    validation_fails(&pki, "the list of CN=Test CA has expired at ");
+    let validated = validate(&pki);
+    let text = output_text(&validated);
+    assert_eq!(validated.status.code(), Some(0), "{text}");
+    assert!(text.contains("the list of CN=Test CA has expired at "), "{text}");
+    assert!(text.contains(", so that its clients are rejected"), "{text}");
 
     let lenient = scene(Duration::ZERO, "expired_crl = \"accept\"");
     lenient.admits(&lenient.good);
@@ -174,6 +178,16 @@ pub(super) fn validation_fails(pki: &Pki, problem: &str) {
     let output = validate(pki);
     assert_eq!(output.status.code(), Some(3), "{}", output_text(&output));
     assert!(output_text(&output).contains(problem), "{problem}: {}", output_text(&output));
+}
+
+/// `keygate validate` on the configuration of `pki` finds `problem` and uses the last good list.
+pub(super) fn validation_uses_the_last_good_list(pki: &Pki, problem: &str) {
+    let output = validate(pki);
+    let text = output_text(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    let warning = text.lines().find(|line| line.starts_with("warning: service "));
+    assert!(warning.is_some_and(|line| line.contains(problem)), "{problem}: {text}");
+    assert!(text.contains("the last good one in state.dir is in use"), "{text}");
 }
 
 #[test]

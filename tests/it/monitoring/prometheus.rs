@@ -23,7 +23,7 @@ const DASHBOARD: &str = include_str!("../../../deploy/grafana/keygate.json");
 const ALERTS: &str = include_str!("../../../docs/alerts.md");
 
 /// Metrics that neither an alert nor the dashboard uses.
-const LEFT_OUT: [(&str, &str); 12] = [
+const LEFT_OUT: [(&str, &str); 14] = [
     ("keygate_buffer_limit_bytes", "it does not change while the process runs"),
     (
         "keygate_buffered_bytes",
@@ -36,6 +36,14 @@ const LEFT_OUT: [(&str, &str); 12] = [
     (
         "keygate_connections_hibernating",
         "a part of the open connections, for the size of the memory",
+    ),
+    (
+        "keygate_credential_refusals_total",
+        "the alert KeygateCertificateUpdateRefused gives the reasons in its text",
+    ),
+    (
+        "keygate_credential_reloads_total",
+        "how often certificates change is their issuer's business, and rejections have an alert",
     ),
     (
         "keygate_crl_entries",

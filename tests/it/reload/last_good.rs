@@ -74,7 +74,7 @@ impl Scene {
     /// The copies in the state directory.
     fn copies(&self) -> Vec<PathBuf> {
         let files = read_dir(self.pki.path("state")).unwrap().map(|it| it.unwrap().path());
-        files.filter(|path| path.extension().unwrap() == "pkbf").collect()
+        files.filter(|path| path.extension().is_some_and(|it| it == "pkbf")).collect()
     }
 
     fn waiting(&self) -> Value {

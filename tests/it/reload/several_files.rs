@@ -214,7 +214,7 @@ fn every_list_of_another_ca_has_a_line() {
 }
 
 #[test]
-fn a_reload_reports_every_unusable_file_of_a_service_and_of_a_configuration_in_one_line() {
+fn a_reload_reports_every_unusable_file_of_a_unit_and_of_a_configuration_in_one_line() {
     let keygate = Proxy::new().start();
     let directory = keygate.pki.directory();
     let (config_ca, ca) = (directory.join("ca.pem"), read(directory.join("ca.pem")).unwrap());
@@ -226,9 +226,18 @@ fn a_reload_reports_every_unusable_file_of_a_service_and_of_a_configuration_in_o
     let contains_all = |text: &serde_json::Value, words: &[&str]| {
         text.as_str().is_some_and(|text| words.iter().all(|word| text.contains(word)))
     };
-    keygate.wait_for("the certificates", |line| {
-        line["message"] == "certificate update rejected, keeping those in use"
-            && contains_all(&line["error"], &["tls.certificate ", "tls.private_key ", "ca.pem: "])
+    for (files, words) in
+        [("server", &["tls.certificate ", "tls.private_key "][..]), ("client_ca", &["ca.pem: "])]
+    {
+        keygate.wait_for("the certificates", |line| {
+            line["message"] == "certificate update rejected, keeping those in use"
+                && line["files"] == files
+                && contains_all(&line["error"], words)
+        });
+    }
+    keygate.wait_for_status("both units", |status| {
+        let error = &status["services"][0]["last_reload"]["error"];
+        contains_all(error, &["tls.certificate ", "tls.private_key ", "ca.pem: "])
     });
     write(&config_ca, &ca).unwrap();
     keygate.admits(&keygate.good);

@@ -20,10 +20,10 @@ impl AuthorizerSource {
     /// # Errors
     /// Returns an error if rustls rejects the certificates or keys.
     pub(crate) fn build_authorizer(&self, guard: &CurrentGuard) -> Result<Authorizer, LoadError> {
-        let credentials = self.credentials.get();
-        let tls = self.config.tls.as_ref().zip(credentials.server.as_ref());
+        let credentials = &self.credentials;
+        let tls = self.config.tls.as_ref().zip(credentials.key_pair());
         let tls = tls.map(|(tls, server)| {
-            let anchors = credentials.asker_anchors.as_ref();
+            let anchors = credentials.asker_ca.get().as_ref();
             let verifier =
                 anchors.map(|anchors| Arc::new(ClientVerifier::new(Arc::clone(anchors))));
             let protocol = self.config.protocol;
@@ -43,11 +43,10 @@ impl AuthorizerSource {
 
     /// The authorizer and the result of the last attempt to read its files.
     pub(crate) fn report(&self) -> AuthorizerReport {
-        let credentials = self.credentials.get();
-        let last_reload = self.credentials.last_reload();
+        let crls = self.credentials.crls();
         let last_question = self.last_question.clone();
         let expiry = self.expiry();
-        AuthorizerReport::new(&self.config, expiry, &credentials.crls, last_question, last_reload)
+        AuthorizerReport::new(&self.config, expiry, crls, last_question, self.last_reload())
     }
 
     /// The policy of the authorizer.

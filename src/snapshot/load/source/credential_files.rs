@@ -7,6 +7,7 @@ use crate::config::{
     ServiceConfig, UpstreamTlsConfig,
 };
 use crate::snapshot::credential_owner::CredentialOwner;
+use crate::snapshot::credential_unit::CredentialUnit;
 use crate::tls::CertificateRole;
 
 /// The certificate and key files of a service or an authorizer, and how they are used.
@@ -42,6 +43,37 @@ impl CredentialFiles<'_> {
 }
 
 impl<'a> CredentialFiles<'a> {
+    /// The units that are configured.
+    pub(super) fn units(&self) -> impl Iterator<Item = CredentialUnit> + use<> {
+        let units = [
+            (CredentialUnit::AskerCa, self.asker_ca.is_some()),
+            (CredentialUnit::ClientCa, self.trust_anchors.is_some()),
+            (CredentialUnit::Crls, !self.crls.is_empty()),
+            (CredentialUnit::Server, self.server.is_some()),
+            (CredentialUnit::Upstream, self.upstream.is_some()),
+        ];
+        units.into_iter().filter_map(|(unit, is_configured)| is_configured.then_some(unit))
+    }
+
+    /// The files with the own certificate and its key.
+    pub(super) fn of_server(&self) -> Vec<PathBuf> {
+        let server = self.server.into_iter();
+        server.flat_map(|(certificate, key)| [certificate, key]).map(Path::to_owned).collect()
+    }
+
+    /// The files with the CAs and CRLs of clients.
+    pub(super) fn of_clients(&self) -> Vec<PathBuf> {
+        let cas = self.trust_anchors.into_iter().chain(self.intermediates);
+        cas.map(Path::to_owned).chain(self.crls.iter().cloned()).collect()
+    }
+
+    /// The files for TLS towards the upstream.
+    pub(super) fn of_upstream(&self) -> Vec<PathBuf> {
+        let Some((tls, _)) = self.upstream else { return Vec::new() };
+        let pair = tls.identity.iter().flat_map(|it| [&it.certificate, &it.private_key]);
+        std::iter::once(&tls.trust_anchors).chain(pair).cloned().collect()
+    }
+
     /// The configuration key that names the file with the certificates of `role`.
     pub(super) fn key_of(&self, role: CertificateRole) -> &'static str {
         match role {
@@ -78,9 +110,6 @@ impl<'a> CredentialFiles<'a> {
 pub(crate) trait NamesCredentials {
     fn credential_files(&self) -> CredentialFiles<'_>;
 
-    /// The paths of all files.
-    fn all_files(&self) -> Vec<&Path>;
-
     /// Whether the process may run with a compromised key of the table.
     fn allows_compromised_own_key(&self) -> bool;
 
@@ -104,10 +133,6 @@ impl NamesCredentials for ServiceConfig {
             upstream: self.upstream.tls.as_ref().map(|tls| (tls, self.protocol)),
             is_authorizer: false,
         }
-    }
-
-    fn all_files(&self) -> Vec<&Path> {
-        self.files()
     }
 
     fn allows_compromised_own_key(&self) -> bool {
@@ -137,10 +162,6 @@ impl NamesCredentials for AuthorizerConfig {
             upstream: None,
             is_authorizer: true,
         }
-    }
-
-    fn all_files(&self) -> Vec<&Path> {
-        self.files()
     }
 
     fn allows_compromised_own_key(&self) -> bool {

@@ -1,31 +1,29 @@
 //! The last good state of the certificates, keys, CAs and CRLs of a service or an authorizer.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+mod report;
+
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tracing::{info, warn};
 
 use super::credential_files::{CredentialFiles, NamesCredentials};
-use super::service_credentials::{CRLS, KnownCrls, ServiceCredentials};
+use super::rejected_unit::RejectedUnit;
+use super::service_credentials::{
+    ClientAuth, KnownClients, PartialUpdate, ServiceCredentials, UpstreamCredentials,
+    read_asker_ca, read_server,
+};
 use crate::config::ExpiredCrl;
-use crate::guard::{Depth, Guard};
-use crate::metrics::{ControlMetrics, Label};
-use crate::snapshot::crl_rejection_reason::CrlRejectionReason;
-use crate::snapshot::expiry::Expiry;
+use crate::metrics::{ControlMetrics, Label, ReloadResult};
+use crate::snapshot::credential_unit::CredentialUnit;
 use crate::snapshot::last_question::LastQuestion;
 use crate::snapshot::load::error::LoadError;
+use crate::snapshot::load::kept_credentials::KeptFile;
 use crate::snapshot::load::last_good::{LastGood, ReadIf, Reread, ValueChange};
 use crate::snapshot::load::load_errors::LoadErrors;
-use crate::snapshot::load::own_key::OwnKey;
 use crate::snapshot::load::source::LoadContext;
-use crate::snapshot::report::CertificateExpiry;
-use crate::snapshot::warning::Warning;
-use crate::spki;
-use crate::tls::{
-    self, CertificateRole, CertificateSummary, CrlError, CrlMarks, TlsFileError, TrustAnchors,
-};
+use crate::tls::{self, CrlError, CrlMarks, TlsFileError};
 use crate::unix_time::{self, rfc3339};
 
 /// A configured service or authorizer and the last good state of its files.
@@ -33,7 +31,7 @@ use crate::unix_time::{self, rfc3339};
 pub(crate) struct CredentialSource<C> {
     pub(super) id: usize,
     pub(super) config: Arc<C>,
-    pub(super) credentials: LastGood<ServiceCredentials>,
+    pub(super) credentials: ServiceCredentials,
     metrics: ControlMetrics,
     /// The newest CRLs that were in use.
     crl_marks: CrlMarks,
@@ -43,8 +41,10 @@ pub(crate) struct CredentialSource<C> {
     /// When files with a CRL that is dated in the future are read again, in seconds since the Unix
     /// epoch.
     retry_at: Option<u64>,
-    /// Whether a CRL was rejected at the last check.
-    is_crl_rejected: bool,
+    /// The units that were rejected at their last check.
+    rejected: Vec<RejectedUnit>,
+    /// Why copies of the CAs and CRLs of clients are in use since the start.
+    last_good_in_use: Option<String>,
     /// When an authorizer was asked last.
     pub(super) last_question: LastQuestion,
 }
@@ -63,29 +63,19 @@ impl<C: NamesCredentials> CredentialSource<C> {
         context: LoadContext<'_>,
     ) -> Result<Self, LoadErrors> {
         let now = unix_time::seconds(context.now);
-        let paths = config.all_files().into_iter().map(Path::to_owned).collect();
         let own = before.map(|before| &before.crl_marks);
         let configured = context.configured.names();
-        let mut crl_marks =
-            context.crl_state.marks(config.credential_files().name, own, &configured);
-        let credentials = LastGood::load(paths, context.now, context.max_wait, || {
-            let in_use = before.map(|before| before.credentials.get().crls.as_ref());
-            // A new configuration may name fewer CRLs.
-            let known = KnownCrls { in_use, keep_issuers: false, marks: &crl_marks, now };
-            let mut credentials = ServiceCredentials::read(config.credential_files(), known)?;
-            if let Some(before) = before {
-                let files_before = before.config.credential_files();
-                let files = config.credential_files();
-                credentials.reuse_unchanged(files, before.credentials.get(), files_before);
-            }
-            Ok::<_, LoadErrors>(credentials)
-        })?;
-        log_warnings(credentials.get(), config.credential_files(), context.now);
-        if let Some(warning) = open_access(&config) {
-            warning.log();
-        }
-        credentials.get().crls.raise(&mut crl_marks);
-        Ok(Self {
+        let files = config.credential_files();
+        let mut crl_marks = context.crl_state.marks(files.name, own, &configured);
+        let in_use = before.map(|before| before.credentials.clients.get());
+        let (is_reload, kept, marks) = (false, None, &crl_marks);
+        let known = KnownClients { in_use, is_reload, kept, marks, now };
+        let known_files =
+            before.map(|before| (&before.credentials, before.config.credential_files()));
+        let (credentials, rejection) =
+            ServiceCredentials::load(files, known_files, known, context)?;
+        credentials.crls().raise(&mut crl_marks);
+        let mut source = Self {
             id,
             config: Arc::new(config),
             credentials,
@@ -93,60 +83,176 @@ impl<C: NamesCredentials> CredentialSource<C> {
             crl_marks,
             // A CRL may have expired since the last check, and the verifier may be the same.
             crls_checked_at: before.map_or(now, |before| before.crls_checked_at),
-            retry_at: None,
-            is_crl_rejected: false,
+            retry_at: rejection.as_ref().and_then(retry_at),
+            rejected: Vec::new(),
+            last_good_in_use: rejection.as_ref().map(ToString::to_string),
             last_question: before.map(|it| it.last_question.clone()).unwrap_or_default(),
-        })
+        };
+        if let Some(errors) = rejection {
+            source.rejected = RejectedUnit::all(&errors);
+            let reason = source.rejected.first().map(RejectedUnit::reason);
+            source.credentials.clients.record_rejection(reason, &errors, context.now);
+        }
+        Ok(source)
     }
 
-    /// Reads the files again if one has changed, and applies the expiry of a CRL.
-    pub(crate) fn refresh(&mut self, now: SystemTime) -> ValueChange {
-        let seconds = unix_time::seconds(now);
+    /// Logs and counts the first values, which are now in use.
+    pub(crate) fn show_loaded(&self, now: SystemTime) {
+        for warning in self.warnings(now) {
+            warning.log();
+        }
+        for unit in self.config.credential_files().units() {
+            match self.rejected.iter().find(|rejected| rejected.unit == unit) {
+                Some(rejected) => rejected.count(self.name(), &self.metrics),
+                None => self.count(unit, ReloadResult::Loaded),
+            }
+        }
+    }
+
+    /// Reads the files of each unit again if one of them has changed, and applies the expiry of a
+    /// CRL. Returns the result of each.
+    pub(crate) fn refresh(&mut self, now: SystemTime) -> [ValueChange; 5] {
+        [
+            self.refresh_clients(now),
+            self.refresh_unit(
+                CredentialUnit::Server,
+                now,
+                |it| &mut it.server,
+                |files, _| read_server(files),
+            ),
+            self.refresh_unit(
+                CredentialUnit::AskerCa,
+                now,
+                |it| &mut it.asker_ca,
+                |files, _| read_asker_ca(files),
+            ),
+            self.refresh_unit(
+                CredentialUnit::Upstream,
+                now,
+                |it| &mut it.upstream,
+                UpstreamCredentials::read,
+            ),
+            // The writer of a file must not delay the expiry of a CRL.
+            self.apply_crl_expiry(now),
+        ]
+    }
+
+    fn refresh_unit<T>(
+        &mut self,
+        unit: CredentialUnit,
+        now: SystemTime,
+        of: fn(&mut ServiceCredentials) -> &mut LastGood<T>,
+        read: impl FnOnce(CredentialFiles<'_>, &T) -> Result<T, LoadErrors>,
+    ) -> ValueChange {
+        let config = Arc::clone(&self.config);
+        let read = |before: &T| read(config.credential_files(), before);
+        match of(&mut self.credentials).reread(ReadIf::Changed, now, read) {
+            Reread::Pending => ValueChange::Pending,
+            Reread::Read(Ok(value)) => {
+                of(&mut self.credentials).replace(value, now);
+                self.record_loaded(&[unit], now);
+                ValueChange::Replaced
+            }
+            Reread::Read(Err(errors)) => {
+                self.reject(of, &[unit], &errors, now);
+                ValueChange::Same
+            }
+            Reread::Unchanged => ValueChange::Same,
+        }
+    }
+
+    /// Reads the CAs and CRLs of clients again. What is accepted of them is used, and for the rest
+    /// the last good value stays.
+    fn refresh_clients(&mut self, now: SystemTime) -> ValueChange {
+        let config = Arc::clone(&self.config);
+        let (files, seconds) = (config.credential_files(), unix_time::seconds(now));
         let is_due = self.retry_at.is_some_and(|due| due <= seconds);
         let read_if = if is_due { ReadIf::Always } else { ReadIf::Changed };
-        let read = |before: &ServiceCredentials| {
-            let (in_use, marks) = (Some(before.crls.as_ref()), &self.crl_marks);
-            let known = KnownCrls { in_use, keep_issuers: true, marks, now: seconds };
-            ServiceCredentials::read(self.config.credential_files(), known)
+        let marks = &self.crl_marks;
+        let read = |before: &ClientAuth| {
+            let (in_use, is_reload) = (Some(before), true);
+            let kept = None;
+            ClientAuth::read(files, KnownClients { in_use, is_reload, kept, marks, now: seconds })
         };
-        match self.credentials.reread(read_if, now, read) {
-            // The writer of a file must not delay the expiry of a CRL.
-            Reread::Pending => match self.apply_crl_expiry(now) {
-                ValueChange::Replaced => ValueChange::Replaced,
-                ValueChange::Pending | ValueChange::Same => ValueChange::Pending,
-            },
-            Reread::Read(Ok(credentials)) => self.activate(credentials, now),
-            Reread::Read(Err(errors)) => self.reject(&errors, now),
-            Reread::Unchanged => self.apply_crl_expiry(now),
-        }
-    }
-
-    fn activate(&mut self, mut credentials: ServiceCredentials, now: SystemTime) -> ValueChange {
-        let files = self.config.credential_files();
-        credentials.reuse_unchanged(files, self.credentials.get(), files);
-        log_warnings(&credentials, files, now);
-        credentials.crls.raise(&mut self.crl_marks);
-        self.credentials.replace(credentials, now);
-        self.retry_at = None;
-        self.is_crl_rejected = false;
-        info!(service = %self.name(), "certificates loaded");
-        // A list that is still in use may have expired meanwhile.
-        self.apply_crl_expiry(now);
-        ValueChange::Replaced
-    }
-
-    fn reject(&mut self, errors: &LoadErrors, now: SystemTime) -> ValueChange {
-        let reason = crl_rejection_reason(errors);
-        self.retry_at = retry_at(errors);
-        self.is_crl_rejected |= reason.is_some();
-        if self.credentials.record_rejection(reason.map(Label::as_str), errors, now) {
-            if let Some(reason) = reason {
-                self.metrics.record_crl_rejected(self.name(), reason);
+        match self.credentials.clients.reread(read_if, now, read) {
+            Reread::Pending => ValueChange::Pending,
+            Reread::Read(Ok(clients)) => {
+                self.replace_clients(clients);
+                self.credentials.clients.record_loaded(now);
+                (self.retry_at, self.last_good_in_use) = (None, None);
+                self.record_loaded(&CredentialUnit::OF_CLIENTS, now);
+                ValueChange::Replaced
             }
-            let reason = reason.map(Label::as_str);
-            warn!(reason, error = %errors, "certificate update rejected, keeping those in use");
+            Reread::Read(Err(PartialUpdate { usable, errors })) => {
+                let changed = usable.map(|clients| self.replace_clients(clients));
+                let changed = changed.unwrap_or_default();
+                self.retry_at = retry_at(&errors);
+                self.record_loaded(&changed, now);
+                self.reject(|it| &mut it.clients, &CredentialUnit::OF_CLIENTS, &errors, now);
+                if changed.is_empty() { ValueChange::Same } else { ValueChange::Replaced }
+            }
+            Reread::Unchanged => ValueChange::Same,
         }
-        self.apply_crl_expiry(now)
+    }
+
+    /// Puts an update of the CAs and CRLs of clients in use. Returns what has changed.
+    fn replace_clients(&mut self, clients: ClientAuth) -> Vec<CredentialUnit> {
+        clients.crls.raise(&mut self.crl_marks);
+        self.credentials.replace_clients(clients, self.config.credential_files())
+    }
+
+    /// Records that `units` are in use as their files are now.
+    fn record_loaded(&mut self, units: &[CredentialUnit], now: SystemTime) {
+        if units.is_empty() {
+            return;
+        }
+        self.rejected.retain(|rejected| !units.contains(&rejected.unit));
+        let configured = self.config.credential_files().units();
+        for unit in configured.filter(|unit| units.contains(unit)) {
+            self.count(unit, ReloadResult::Loaded);
+            info!(service = %self.name(), files = unit.as_str(), "certificates loaded");
+        }
+        for warning in self.warnings(now) {
+            warning.log();
+        }
+    }
+
+    fn count(&self, unit: CredentialUnit, result: ReloadResult) {
+        match unit {
+            CredentialUnit::Crls => self.metrics.set_crl_last_reload_successful(self.name(), true),
+            CredentialUnit::AskerCa
+            | CredentialUnit::ClientCa
+            | CredentialUnit::Server
+            | CredentialUnit::Upstream => {
+                self.metrics.record_credential_reload(self.name(), unit, result);
+            }
+        }
+    }
+
+    /// Records which of `units`, that were read together, are rejected.
+    fn reject<T>(
+        &mut self,
+        of: fn(&mut ServiceCredentials) -> &mut LastGood<T>,
+        units: &[CredentialUnit],
+        errors: &LoadErrors,
+        now: SystemTime,
+    ) {
+        let rejected = RejectedUnit::all(errors);
+        let reason = rejected.first().map(RejectedUnit::reason);
+        if of(&mut self.credentials).record_rejection(reason, errors, now) {
+            for unit in &rejected {
+                unit.count(self.name(), &self.metrics);
+                let (service, files, reason) = (self.name(), unit.unit.as_str(), unit.reason());
+                let error = &unit.error;
+                warn!(
+                    service,
+                    files, reason, error, "certificate update rejected, keeping those in use"
+                );
+            }
+        }
+        self.rejected.retain(|before| !units.contains(&before.unit));
+        self.rejected.extend(rejected);
+        self.show();
     }
 
     /// Rebuilds the client verifier when a CRL expires, because it rejects clients that were
@@ -160,8 +266,8 @@ impl<C: NamesCredentials> CredentialSource<C> {
         if next.is_none_or(|next| next > now) {
             return ValueChange::Same;
         }
-        self.credentials.get_mut().rebuild_client_verifier(self.config.credential_files());
-        for (list, path) in self.credentials.get().crls.lists() {
+        self.credentials.rebuild_client_verifier(self.config.credential_files());
+        for (list, path) in self.credentials.crls().lists() {
             if next.is_some_and(|next| (next..=now).contains(&list.next_update)) {
                 let next_update = rfc3339(list.next_update);
                 let (issuer, path) = (&list.issuer, path.display());
@@ -176,9 +282,7 @@ impl<C: NamesCredentials> CredentialSource<C> {
     fn next_crl_expiry(&self) -> Option<u64> {
         match self.config.credential_files().expired_crl {
             ExpiredCrl::Accept => None,
-            ExpiredCrl::Reject => {
-                self.credentials.get().crls.next_update_after(self.crls_checked_at)
-            }
+            ExpiredCrl::Reject => self.credentials.crls().next_update_after(self.crls_checked_at),
         }
     }
 
@@ -195,42 +299,9 @@ impl<C: NamesCredentials> CredentialSource<C> {
         &self.crl_marks
     }
 
-    /// Sets the metrics of the CRLs, if there are any.
-    pub(crate) fn show_crls(&self) {
-        let crls = &self.credentials.get().crls;
-        let Some(next_update) = crls.next_update() else { return };
-        let entries = crls.lists().iter().map(|(list, _)| list.entries()).sum();
-        self.metrics.show_crls::<CrlRejectionReason>(self.name(), next_update, entries);
-        self.metrics.set_crl_last_reload_successful(self.name(), !self.is_crl_rejected);
-    }
-
     /// The error of rustls about the certificates and keys.
     pub(super) fn tls_error(&self, source: rustls::Error) -> LoadError {
         LoadError::Tls { owner: self.config.credential_files().owner(), key: "tls", source }
-    }
-
-    /// The keys that are weak, in a filter or on a list: of the service's own certificates, and of
-    /// the CAs that it trusts on either side.
-    pub(crate) fn compromised_keys(&self, guard: &Guard, now: SystemTime) -> Vec<OwnKey> {
-        let keys = self.credentials.get().certificates().filter_map(|(role, cert)| {
-            let verdict = guard.judge(std::slice::from_ref(cert), Depth::Leaf, now);
-            let is_listed = verdict.hit().is_some() || verdict.listing().is_some();
-            let is_compromised = is_listed || verdict.weakness().is_some();
-            is_compromised.then(|| OwnKey {
-                owner: self.config.credential_files().owner(),
-                key: self.config.credential_files().key_of(role),
-                role,
-                certificate: CertificateSummary::of(cert),
-                verdict,
-            })
-        });
-        keys.collect()
-    }
-
-    /// The conditions of the files that an operator must mend.
-    pub(crate) fn warnings(&self, now: SystemTime) -> Vec<Warning> {
-        let files = self.credentials.get().warnings(self.config.credential_files(), now);
-        files.into_iter().chain(open_access(self.config.as_ref())).collect()
     }
 
     /// Whether the service may run with compromised keys of its own.
@@ -254,76 +325,17 @@ impl<C: NamesCredentials> CredentialSource<C> {
     }
 
     /// Paths of all files of the service.
-    pub(crate) fn paths(&self) -> &[PathBuf] {
-        self.credentials.paths()
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &PathBuf> {
+        let ServiceCredentials { server, asker_ca, clients, upstream, client_verifier: _ } =
+            &self.credentials;
+        let paths = [server.paths(), asker_ca.paths(), clients.paths(), upstream.paths()];
+        paths.into_iter().flatten()
     }
 
-    /// Expiry of the service's own leaf certificates, and of the client CA that expires first, in
-    /// seconds since the Unix epoch; 0 if it cannot be parsed.
-    pub(crate) fn certificate_expiries(
-        &self,
-    ) -> impl Iterator<Item = (CertificateRole, u64)> + use<'_, C> {
-        let expiry = |wanted| {
-            let certificates = self.credentials.get().certificates();
-            let of_role = certificates.filter(|(role, _)| *role == wanted);
-            let expiries =
-                of_role.map(|(_, cert)| spki::not_after(cert).unwrap_or_default().as_secs());
-            expiries.min().map(|expiry| (wanted, expiry))
-        };
-        let roles = [
-            CertificateRole::Server,
-            CertificateRole::UpstreamClient,
-            CertificateRole::TrustAnchor,
-        ];
-        roles.into_iter().filter_map(expiry)
+    /// The files with the CAs and CRLs of clients in use.
+    pub(crate) fn kept_files(&self) -> impl Iterator<Item = KeptFile> {
+        self.credentials.kept_files()
     }
-
-    /// The expiries of the service: in each role the certificate that expires first, and the CRL
-    /// that expires first.
-    pub(crate) fn expiries(&self) -> Vec<Expiry> {
-        let credentials = self.credentials.get();
-        let files = self.config.credential_files();
-        let mut expiries: BTreeMap<&str, Expiry> = BTreeMap::new();
-        for (role, certificate) in credentials.certificates() {
-            let path = files.path_of(role);
-            let expiry = Expiry::of_certificate(self.name(), role, certificate, path);
-            let first = expiries.entry(role.as_str()).or_insert_with(|| expiry.clone());
-            if expiry.at < first.at {
-                *first = expiry;
-            }
-        }
-        let crls = credentials.crls.lists().into_iter();
-        let crl = crls.min_by_key(|(list, _)| list.next_update);
-        let crl = crl.map(|(list, path)| Expiry::of_crl(self.name(), list.next_update, path));
-        expiries.into_values().chain(crl).collect()
-    }
-
-    /// When the own certificates, the CAs and the CRLs expire.
-    pub(super) fn expiry(&self) -> CertificateExpiry {
-        let expiry_of = |wanted| {
-            self.certificate_expiries()
-                .find_map(|(role, expiry)| (role == wanted).then_some(expiry))
-        };
-        let anchors = self.credentials.get().trust_anchors.as_deref();
-        CertificateExpiry {
-            anchors: anchors.map(TrustAnchors::counts).unwrap_or_default(),
-            server: expiry_of(CertificateRole::Server),
-            trust_anchor: expiry_of(CertificateRole::TrustAnchor),
-            upstream_client: expiry_of(CertificateRole::UpstreamClient),
-            crl: self.credentials.get().crls.next_update(),
-        }
-    }
-}
-
-/// The class of the first rejected CRL, if there is one.
-fn crl_rejection_reason(errors: &LoadErrors) -> Option<CrlRejectionReason> {
-    errors.iter().find_map(|error| {
-        if let LoadError::Credentials { key: CRLS, source, .. } = error {
-            return Some(CrlRejectionReason::of(source));
-        }
-        let is_unreadable = matches!(error, LoadError::Read { key: CRLS, .. });
-        is_unreadable.then_some(CrlRejectionReason::Io)
-    })
 }
 
 /// When a CRL can be used without a change of its file, because its date has come.
@@ -337,15 +349,4 @@ fn retry_at(errors: &LoadErrors) -> Option<u64> {
         None
     });
     due.min()
-}
-
-fn open_access(config: &impl NamesCredentials) -> Option<Warning> {
-    let owner = config.credential_files().owner();
-    config.open_access().map(|access| Warning::OpenAccess { owner, access })
-}
-
-fn log_warnings(credentials: &ServiceCredentials, files: CredentialFiles<'_>, now: SystemTime) {
-    for warning in credentials.warnings(files, now) {
-        warning.log();
-    }
 }

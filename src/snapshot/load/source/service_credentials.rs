@@ -1,44 +1,46 @@
 //! Loads the certificates, keys, CAs and CRLs of one service or authorizer.
 
-mod client_cas;
+mod client_auth;
 mod service_file;
 mod warnings;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::ClientConfig;
 use rustls::pki_types::CertificateDer;
 
-use self::client_cas::ClientCas;
-pub(super) use self::client_cas::{CRLS, KnownCrls};
+pub(in crate::snapshot::load) use self::client_auth::MAX_CRL_SIZE;
+pub(super) use self::client_auth::{CRLS, ClientAuth, KnownClients, PartialUpdate};
 use self::service_file::{KeyPair, ServiceFile};
 use super::credential_files::CredentialFiles;
-use crate::config::{AlpnProtocol, ClientAuthMode, Protocol, UpstreamTlsConfig};
+use super::timed;
+use crate::config::{AlpnProtocol, ClientAuthMode, Protocol};
+use crate::snapshot::credential_unit::CredentialUnit;
+use crate::snapshot::load::context::LoadContext;
 use crate::snapshot::load::error::LoadError;
+use crate::snapshot::load::kept_credentials::KeptFile;
+use crate::snapshot::load::last_good::LastGood;
 use crate::snapshot::load::load_errors::{LoadErrors, both};
 use crate::snapshot::load::private_key::ExposedKeyFile;
 use crate::spki::Fingerprint;
 use crate::tls::{self, CertificateRole, ClientVerifier, Credentials, Crls, TrustAnchors};
 
-/// The certificates, keys, CAs and CRLs of a service or an authorizer.
+/// The certificates, keys, CAs and CRLs of a service or an authorizer: units of files with a last
+/// good value each, and what is built from them.
 #[derive(Debug)]
 pub(super) struct ServiceCredentials {
     /// The own certificate chain and key; `None` for an authorizer without TLS.
-    pub(super) server: Option<Credentials>,
+    pub(super) server: LastGood<Option<KeyPair>>,
     /// The CAs of the peers that ask an authorizer.
-    pub(super) asker_anchors: Option<Arc<TrustAnchors>>,
-    /// The CAs of clients; `None` for an authorizer that trusts the verification of the host.
-    pub(super) trust_anchors: Option<Arc<TrustAnchors>>,
-    /// The CAs in `client_auth.intermediates`.
-    intermediates: Vec<CertificateDer<'static>>,
-    /// The CRLs of the `trust_anchors` and `intermediates`.
-    pub(super) crls: Arc<Crls>,
-    /// Private key files with unsafe permissions.
-    exposed_key_files: Vec<ExposedKeyFile>,
-    /// Verifies client certificates against the `trust_anchors` and `crls`.
-    pub(super) client_verifier: Option<Arc<ClientVerifier>>,
+    pub(super) asker_ca: LastGood<Option<Arc<TrustAnchors>>>,
+    /// The CAs of clients, and their CRLs.
+    pub(super) clients: LastGood<ClientAuth>,
     /// The credentials for the upstream; `None` if it does not use TLS.
-    pub(super) upstream: Option<UpstreamCredentials>,
+    pub(super) upstream: LastGood<Option<UpstreamCredentials>>,
+    /// Verifies client certificates against the CAs and CRLs; `None` for an authorizer that trusts
+    /// the verification of the host.
+    pub(super) client_verifier: Option<Arc<ClientVerifier>>,
 }
 
 /// The certificates and keys for TLS towards the upstream.
@@ -46,116 +48,113 @@ pub(super) struct ServiceCredentials {
 pub(super) struct UpstreamCredentials {
     client: Option<Credentials>,
     trust_anchors: TrustAnchors,
+    /// The private key file, if its permissions are unsafe.
+    exposed: Option<ExposedKeyFile>,
     /// Fingerprint of the content of all files.
     digest: Fingerprint,
+    protocol: Protocol,
     /// The TLS client configuration.
     pub(super) tls: Arc<ClientConfig>,
 }
 
 impl ServiceCredentials {
-    /// Reads all files.
+    /// Reads all files for the first time, or under other settings than those of `before`. The
+    /// second value has the errors of files at a start whose copies are used.
     ///
     /// # Errors
     /// Returns the errors of all files that cannot be used.
-    pub(super) fn read(
+    pub(super) fn load(
         files: CredentialFiles<'_>,
-        known: KnownCrls<'_>,
-    ) -> Result<Self, LoadErrors> {
-        let file = |key, path| ServiceFile { files, key, path };
-        let server = files.server.map(|(certificate, private_key)| {
-            let certificate = file("tls.certificate", certificate);
-            KeyPair::read(certificate, file("tls.private_key", private_key))
-        });
-        let asker_ca = files.asker_ca.map(|path| file("tls.client_ca", path));
-        let askers = asker_ca.map(|file| file.trust_anchors(&file.read()?)).transpose();
-        let client = files.trust_anchors.map(|path| ClientCas::read(files, path, known));
-        let upstream =
-            files.upstream.map(|(tls, protocol)| UpstreamCredentials::read(files, tls, protocol));
-        let (server, client) = (server.transpose(), client.transpose());
-        let read = both(both(server, client), both(upstream.transpose(), askers));
-        let ((server, client), (upstream, askers)) = read?;
-        let (server, exposed_server) = server.map(|pair| (pair.credentials, pair.exposed)).unzip();
-        let (upstream, exposed) = upstream.unzip();
-        let exposed = exposed_server.into_iter().chain(exposed).flatten();
-        let mut credentials = Self {
-            server,
-            asker_anchors: askers.map(Arc::new),
-            trust_anchors: None,
-            intermediates: Vec::new(),
-            crls: Arc::default(),
-            exposed_key_files: exposed.collect(),
-            client_verifier: None,
-            upstream,
-        };
-        if let Some(ClientCas { trust_anchors, intermediates, crls }) = client {
-            credentials.trust_anchors = Some(trust_anchors);
-            credentials.intermediates = intermediates;
-            credentials.crls = crls;
-            credentials.rebuild_client_verifier(files);
+        before: Option<(&Self, CredentialFiles<'_>)>,
+        known: KnownClients<'_>,
+        context: LoadContext<'_>,
+    ) -> Result<(Self, Option<LoadErrors>), LoadErrors> {
+        let server = load(files.of_server(), context, || read_server(files));
+        let clients = ClientAuth::load(files, known, context);
+        let upstream_before = before.map_or(&None, |(before, _)| before.upstream.get());
+        let upstream = || UpstreamCredentials::read(files, upstream_before);
+        let upstream = load(files.of_upstream(), context, upstream);
+        let asker_ca = files.asker_ca.into_iter().map(ToOwned::to_owned).collect();
+        let asker_ca = load(asker_ca, context, || read_asker_ca(files));
+        let loaded = both(both(server, clients), both(upstream, asker_ca))?;
+        let ((server, (clients, rejection)), (upstream, asker_ca)) = loaded;
+        let client_verifier = None;
+        let mut credentials = Self { server, asker_ca, clients, upstream, client_verifier };
+        let settings =
+            |files: CredentialFiles<'_>| (files.mode, files.expired_crl, files.revocation);
+        match before {
+            Some((before, files_before))
+                if settings(files) == settings(files_before)
+                    && credentials.clients.get().changed_since(before.clients.get()).is_empty() =>
+            {
+                credentials.client_verifier.clone_from(&before.client_verifier);
+            }
+            Some(_) | None => credentials.rebuild_client_verifier(files),
         }
-        Ok(credentials)
+        Ok((credentials, rejection))
+    }
+
+    /// Puts `clients` in use, which [`LastGood::reread`] has read. Open connections then need a
+    /// new check only if the CAs or the CRLs have changed. Returns which have.
+    pub(super) fn replace_clients(
+        &mut self,
+        clients: ClientAuth,
+        files: CredentialFiles<'_>,
+    ) -> Vec<CredentialUnit> {
+        let changed = clients.changed_since(self.clients.get());
+        *self.clients.get_mut() = clients;
+        if !changed.is_empty() {
+            self.rebuild_client_verifier(files);
+        }
+        changed
+    }
+
+    /// The CRLs of the CAs of clients.
+    pub(super) fn crls(&self) -> &Crls {
+        &self.clients.get().crls
+    }
+
+    /// The CAs of clients.
+    pub(super) fn trust_anchors(&self) -> Option<&TrustAnchors> {
+        self.clients.get().cas.trust_anchors.as_deref()
+    }
+
+    /// The files with the CAs and CRLs of clients.
+    pub(super) fn kept_files(&self) -> impl Iterator<Item = KeptFile> {
+        self.clients.get().files()
+    }
+
+    /// The certificate chain and key of the service.
+    pub(super) fn key_pair(&self) -> Option<&Credentials> {
+        self.server.get().as_ref().map(|pair| &pair.credentials)
     }
 
     /// Builds a new client verifier, so that open connections are verified again.
     pub(super) fn rebuild_client_verifier(&mut self, files: CredentialFiles<'_>) {
-        let trust_anchors = self.trust_anchors.as_ref();
-        self.client_verifier =
-            trust_anchors.map(|anchors| self.new_client_verifier(files, anchors));
-    }
-
-    fn new_client_verifier(
-        &self,
-        files: CredentialFiles<'_>,
-        trust_anchors: &Arc<TrustAnchors>,
-    ) -> Arc<ClientVerifier> {
-        let verifier = ClientVerifier::new(Arc::clone(trust_anchors));
-        let verifier =
-            verifier.with_crls(Arc::clone(&self.crls), files.expired_crl, files.revocation);
-        let mut verifier = verifier.with_chain_cache();
-        if files.is_authorizer {
-            verifier = verifier.with_intermediates(self.intermediates.clone());
-        }
-        Arc::new(match files.mode {
-            ClientAuthMode::Optional => verifier.allow_unauthenticated(),
-            ClientAuthMode::Required => verifier,
-        })
-    }
-
-    /// Reuses the previous client verifier and TLS client configuration if nothing that they are
-    /// built from has changed. Open connections then need no new check.
-    pub(super) fn reuse_unchanged(
-        &mut self,
-        files: CredentialFiles<'_>,
-        before: &Self,
-        files_before: CredentialFiles<'_>,
-    ) {
-        let settings =
-            |files: CredentialFiles<'_>| (files.mode, files.expired_crl, files.revocation);
-        let certificates = |it: &Self| it.trust_anchors.as_ref().map(|it| it.certificates.clone());
-        if settings(files) == settings(files_before)
-            && certificates(self) == certificates(before)
-            && (!files.is_authorizer || self.intermediates == before.intermediates)
-            && self.crls.has_same_lists(&before.crls)
-        {
-            self.client_verifier.clone_from(&before.client_verifier);
-        }
-        let protocol = |files: CredentialFiles<'_>| files.upstream.map(|(_, protocol)| protocol);
-        if let (Some(upstream), Some(before)) = (&mut self.upstream, &before.upstream)
-            && upstream.digest == before.digest
-            && protocol(files) == protocol(files_before)
-        {
-            upstream.tls = Arc::clone(&before.tls);
-        }
+        let ClientAuth { cas, crls } = self.clients.get();
+        self.client_verifier = cas.trust_anchors.as_ref().map(|trust_anchors| {
+            let verifier = ClientVerifier::new(Arc::clone(trust_anchors));
+            let verifier =
+                verifier.with_crls(Arc::clone(crls), files.expired_crl, files.revocation);
+            let mut verifier = verifier.with_chain_cache();
+            if files.is_authorizer {
+                verifier = verifier.with_intermediates(cas.intermediates.clone());
+            }
+            Arc::new(match files.mode {
+                ClientAuthMode::Optional => verifier.allow_unauthenticated(),
+                ClientAuthMode::Required => verifier,
+            })
+        });
     }
 
     /// The leaf certificates of the service and the CAs that it trusts on either side.
     pub(super) fn certificates(
         &self,
     ) -> impl Iterator<Item = (CertificateRole, &CertificateDer<'static>)> {
-        let upstream = self.upstream.as_ref();
-        let server = self.server.as_ref().and_then(|server| server.cert.first());
+        let (upstream, cas) = (self.upstream.get().as_ref(), &self.clients.get().cas);
+        let server = self.key_pair().and_then(|server| server.cert.first());
         let client = upstream.and_then(|it| it.client.as_ref()?.cert.first());
-        let anchors = self.trust_anchors.iter().chain(&self.asker_anchors);
+        let anchors = cas.trust_anchors.iter().chain(self.asker_ca.get());
         let client_cas = anchors.flat_map(|anchors| &anchors.certificates);
         let upstream_cas = upstream.into_iter().flat_map(|it| &it.trust_anchors.certificates);
         server
@@ -163,19 +162,51 @@ impl ServiceCredentials {
             .into_iter()
             .chain(client.map(|cert| (CertificateRole::UpstreamClient, cert)))
             .chain(client_cas.map(|cert| (CertificateRole::TrustAnchor, cert)))
-            .chain(self.intermediates.iter().map(|cert| (CertificateRole::Intermediate, cert)))
+            .chain(cas.intermediates.iter().map(|cert| (CertificateRole::Intermediate, cert)))
             .chain(upstream_cas.map(|cert| (CertificateRole::UpstreamTrustAnchor, cert)))
     }
 }
 
+/// The value of `files` that `read` reads for the first time.
+fn load<T>(
+    paths: Vec<PathBuf>,
+    context: LoadContext<'_>,
+    read: impl FnMut() -> Result<T, LoadErrors>,
+) -> Result<LastGood<T>, LoadErrors> {
+    timed(context, || LastGood::load(paths, context.now, context.max_wait, read))
+}
+
+/// The own certificate and its key; `None` without TLS.
+///
+/// # Errors
+/// Returns the errors of both files, or one if they do not belong together.
+pub(super) fn read_server(files: CredentialFiles<'_>) -> Result<Option<KeyPair>, LoadErrors> {
+    let Some((certificate, private_key)) = files.server else { return Ok(None) };
+    let certificate = ServiceFile { files, key: "tls.certificate", path: certificate };
+    KeyPair::read(certificate, ServiceFile { files, key: "tls.private_key", path: private_key })
+        .map(Some)
+}
+
+/// The CAs of the peers that ask an authorizer; `None` if there are none.
+///
+/// # Errors
+/// Returns an error if the file cannot be used.
+pub(super) fn read_asker_ca(
+    files: CredentialFiles<'_>,
+) -> Result<Option<Arc<TrustAnchors>>, LoadErrors> {
+    let Some(path) = files.asker_ca else { return Ok(None) };
+    let file = ServiceFile { files, key: "tls.client_ca", path };
+    Ok(Some(Arc::new(file.trust_anchors(&file.read()?)?)))
+}
+
 impl UpstreamCredentials {
-    /// Reads all files for the upstream. Returns the private key file too if its permissions are
-    /// unsafe.
-    fn read(
+    /// Reads all files for the upstream. The TLS client configuration of `before` is reused if the
+    /// files are the same.
+    pub(super) fn read(
         owner: CredentialFiles<'_>,
-        files: &UpstreamTlsConfig,
-        protocol: Protocol,
-    ) -> Result<(Self, Option<ExposedKeyFile>), LoadErrors> {
+        before: &Option<Self>,
+    ) -> Result<Option<Self>, LoadErrors> {
+        let Some((files, protocol)) = owner.upstream else { return Ok(None) };
         let file = |key, path| ServiceFile { files: owner, key, path };
         let anchors = file("upstream.tls.trust_anchors", &files.trust_anchors);
         let trusted = anchors.read().and_then(|content| {
@@ -200,10 +231,19 @@ impl UpstreamCredentials {
             Protocol::Http => &[AlpnProtocol::H2.as_bytes(), AlpnProtocol::Http11.as_bytes()],
             Protocol::Tcp => &[],
         };
-        let tls = tls::client_config(&trust_anchors, client.as_ref(), alpn).map_err(|source| {
-            LoadError::Tls { owner: owner.owner(), key: "upstream.tls", source }
-        })?;
         let digest = Fingerprint::of(&content);
-        Ok((Self { client, trust_anchors, digest, tls: Arc::new(tls) }, exposed))
+        let same = before.as_ref().filter(|it| it.digest == digest && it.protocol == protocol);
+        let tls = match same {
+            Some(before) => Arc::clone(&before.tls),
+            None => {
+                let tls = tls::client_config(&trust_anchors, client.as_ref(), alpn);
+                Arc::new(tls.map_err(|source| LoadError::Tls {
+                    owner: owner.owner(),
+                    key: "upstream.tls",
+                    source,
+                })?)
+            }
+        };
+        Ok(Some(Self { client, trust_anchors, exposed, digest, protocol, tls }))
     }
 }

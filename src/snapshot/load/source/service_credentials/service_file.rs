@@ -46,7 +46,7 @@ impl ServiceFile<'_> {
         tls::certificates(content).map_err(|source| self.unusable(source))
     }
 
-    fn unreadable(self, source: io::Error) -> LoadError {
+    pub(super) fn unreadable(self, source: io::Error) -> LoadError {
         let (owner, path) = (self.files.owner(), self.path.to_owned());
         LoadError::Read { owner, key: self.key, path, source }
     }
@@ -58,7 +58,8 @@ impl ServiceFile<'_> {
 }
 
 /// A certificate chain with its private key, and facts about their files.
-pub(super) struct KeyPair {
+#[derive(Debug)]
+pub(in crate::snapshot::load::source) struct KeyPair {
     pub(super) credentials: Credentials,
     /// SHA-256 of the certificate file and of the private key file, one after the other.
     pub(super) digests: Vec<u8>,

@@ -20,15 +20,17 @@ impl ServiceCredentials {
         files: CredentialFiles<'_>,
         now: SystemTime,
     ) -> Vec<Warning> {
-        let crls = self.crls.warnings().iter().cloned();
+        let crls = self.crls().warnings().iter().cloned();
         let crl = |problem| Warning::Crl { owner: files.owner(), problem };
         let mut warnings: Vec<_> = crls.map(crl).collect();
         warnings.extend(self.missing_crls(files));
-        let exposed = self.exposed_key_files.iter().cloned();
-        warnings.extend(exposed.map(Warning::UnsafePermissions));
+        let upstream = self.upstream.get().as_ref();
+        let exposed = self.server.get().iter().filter_map(|pair| pair.exposed.as_ref());
+        let exposed = exposed.chain(upstream.and_then(|it| it.exposed.as_ref()));
+        warnings.extend(exposed.cloned().map(Warning::UnsafePermissions));
         let certificate =
             |key, path: &Path| CertificateFile { owner: files.owner(), key, path: path.to_owned() };
-        if let (Some(server), Some((path, _))) = (&self.server, files.server) {
+        if let (Some(server), Some((path, _))) = (self.key_pair(), files.server) {
             let file = certificate("tls.certificate", path);
             warnings.extend(period_warnings(server, &file, now));
             for name in tls::uncovered_names(server, files.server_names) {
@@ -36,20 +38,20 @@ impl ServiceCredentials {
                 warnings.push(Warning::NameNotCovered { file: file.clone(), name });
             }
         }
-        let client = self.upstream.as_ref().and_then(|it| it.client.as_ref());
+        let client = upstream.and_then(|it| it.client.as_ref());
         let identity = files.upstream.and_then(|(tls, _)| tls.identity.as_ref());
         if let (Some(client), Some(identity)) = (client, identity) {
             let file = certificate("upstream.tls.certificate", &identity.certificate);
             warnings.extend(period_warnings(client, &file, now));
         }
         let clients = files.trust_anchors.map(|path| ("client_auth.trust_anchors", path));
-        let clients = clients.zip(self.trust_anchors.as_ref());
+        let clients = clients.zip(self.clients.get().cas.trust_anchors.as_ref());
         let askers = files.asker_ca.map(|path| ("tls.client_ca", path));
-        let askers = askers.zip(self.asker_anchors.as_ref());
+        let askers = askers.zip(self.asker_ca.get().as_ref());
         for ((key, path), anchors) in clients.into_iter().chain(askers) {
             let file = certificate(key, path);
-            let own = self.server.as_ref().and_then(|server| server.cert.first());
-            for problem in anchors.problems(own, &self.crls) {
+            let own = self.key_pair().and_then(|server| server.cert.first());
+            for problem in anchors.problems(own, self.crls()) {
                 warnings.push(Warning::TrustAnchorUnusable { file: file.clone(), problem });
             }
             for (ca, period) in anchors.with_validity() {
@@ -69,8 +71,8 @@ impl ServiceCredentials {
     fn missing_crls(&self, files: CredentialFiles<'_>) -> Vec<Warning> {
         let file =
             |key, path: &Path| CertificateFile { owner: files.owner(), key, path: path.to_owned() };
-        let (Some(anchors), Some(trust_anchors)) = (files.trust_anchors, &self.trust_anchors)
-        else {
+        let cas = &self.clients.get().cas;
+        let (Some(anchors), Some(trust_anchors)) = (files.trust_anchors, &cas.trust_anchors) else {
             return Vec::new();
         };
         let anchors = file("client_auth.trust_anchors", anchors);
@@ -83,7 +85,7 @@ impl ServiceCredentials {
         let is_root_of_others =
             files.revocation == RevocationDepth::Leaf && intermediates.is_some();
         let missing = |file: &CertificateFile, ca: &CertificateDer<'_>| {
-            (!self.crls.cover(ca)).then(|| Warning::CrlMissing {
+            (!self.crls().cover(ca)).then(|| Warning::CrlMissing {
                 file: file.clone(),
                 subject: CertificateSummary::of(ca).subject,
             })
@@ -91,10 +93,10 @@ impl ServiceCredentials {
         let roots = trust_anchors
             .certificates
             .iter()
-            .filter(|ca| !(is_root_of_others && tls::issued_any(ca, &self.intermediates)));
+            .filter(|ca| !(is_root_of_others && tls::issued_any(ca, &cas.intermediates)));
         let roots = roots.filter_map(|ca| missing(&anchors, ca));
         let below = intermediates.iter().flat_map(|file| {
-            let cas = self.intermediates.iter();
+            let cas = cas.intermediates.iter();
             cas.filter_map(|ca| missing(file, ca))
         });
         roots.chain(below).collect()

@@ -1,0 +1,158 @@
+//! Copies of the files with the CAs and CRLs of clients in use, kept in the state directory. A start
+//! whose file is rejected uses the copy.
+//!
+//! A copy has the bytes of the file. It is used only if it has the SHA-256 of the file in use when
+//! it is written, or, for a CRL, a signature of a CA in use. A file with a private key has no copy.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use aws_lc_rs::digest::{SHA256, digest};
+use data_encoding::HEXLOWER;
+
+use super::error::LoadError;
+use super::source::MAX_CRL_SIZE;
+use super::{file, state_file};
+use crate::config::ExpiredCrl;
+use crate::regular_file;
+use crate::snapshot::credential_owner::CredentialOwner;
+use crate::tls::{CrlIssuers, CrlLoader, CrlMarks, Crls};
+
+/// Start of the name of the copy of a file with CAs. The SHA-256 of owner, key and path in hex
+/// follows.
+const CA_PREFIX: &str = "last-good-ca-";
+/// Start of the name of the copy of a file with CRLs. Its SHA-256 in hex follows.
+const CRL_PREFIX: &str = "last-good-crl-";
+
+/// A file in use, and the name of its copy.
+#[derive(Debug, Clone)]
+pub(crate) struct KeptFile {
+    name: String,
+    path: PathBuf,
+    sha256: [u8; 32],
+}
+
+impl KeptFile {
+    /// The file with CAs that `key` of `owner` names.
+    pub(crate) fn of_ca(owner: &CredentialOwner, key: &str, path: &Path, sha256: [u8; 32]) -> Self {
+        let place = [owner.table(), owner.name(), key].join("\0");
+        let place = [place.as_bytes(), b"\0", path.as_os_str().as_encoded_bytes()].concat();
+        let place = HEXLOWER.encode(digest(&SHA256, &place).as_ref());
+        Self { name: format!("{CA_PREFIX}{place}"), path: path.to_owned(), sha256 }
+    }
+
+    /// A file with CRLs.
+    pub(crate) fn of_crls(sha256: [u8; 32], path: &Path) -> Self {
+        let name = format!("{CRL_PREFIX}{}", HEXLOWER.encode(&sha256));
+        Self { name, path: path.to_owned(), sha256 }
+    }
+
+    /// The content of the file at `path`, if the file is the one in use.
+    fn read_from(&self, path: &Path) -> Option<Vec<u8>> {
+        let content = read(path).ok()?;
+        (digest(&SHA256, &content).as_ref() == self.sha256).then_some(content)
+    }
+}
+
+/// The copies in the state directory.
+#[derive(Debug, Default)]
+pub(crate) struct KeptCredentials {
+    /// `None` without a state directory. There are no copies then.
+    directory: Option<PathBuf>,
+    /// The SHA-256 of each copy that this process knows, by name. `None` before the first time.
+    written: Option<BTreeMap<String, [u8; 32]>>,
+}
+
+impl KeptCredentials {
+    /// The copies in `directory`.
+    pub(crate) fn new(directory: Option<&Path>) -> Self {
+        Self { directory: directory.map(Path::to_owned), written: None }
+    }
+
+    /// The content of the copy of `file`.
+    ///
+    /// # Errors
+    /// Returns an error if there is no copy, or if it cannot be read.
+    pub(crate) fn read(&self, file: &KeptFile) -> io::Result<Vec<u8>> {
+        let directory = self.directory.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        read(&directory.join(&file.name))
+    }
+
+    /// The lists of `issuers` in all copies that are not older than `marks`.
+    pub(crate) fn crls(&self, issuers: &CrlIssuers, marks: &CrlMarks) -> Crls {
+        // The clock may be wrong since the restart, and each list was in use before.
+        let mut loader = CrlLoader::new(issuers, ExpiredCrl::Accept, marks, u64::MAX);
+        for path in self.directory.iter().flat_map(|directory| copies(directory, &[CRL_PREFIX])) {
+            if let Ok(content) = read(&path) {
+                loader.add(&path, &content);
+            }
+        }
+        loader.finish().crls
+    }
+
+    /// Writes a copy of each file `in_use` that has changed, and removes other copies. A file that
+    /// has been replaced since it was read is left out. Without `may_write`, nothing is written.
+    ///
+    /// # Errors
+    /// Returns an error if a copy cannot be written or removed.
+    pub(crate) fn save(
+        &mut self,
+        in_use: impl Iterator<Item = KeptFile>,
+        may_write: bool,
+    ) -> Result<(), LoadError> {
+        let Some(directory) = self.directory.clone().filter(|_| may_write) else { return Ok(()) };
+        let failed =
+            |source| LoadError::LastGoodCredentials { directory: directory.clone(), source };
+        let mut kept = BTreeMap::new();
+        for KeptFile { name, path, sha256 } in in_use {
+            let is_written =
+                self.written.as_ref().is_some_and(|written| written.get(&name) == Some(&sha256));
+            let copy = directory.join(&name);
+            let file = KeptFile { name, path, sha256 };
+            if is_written || kept.contains_key(&file.name) || file.read_from(&copy).is_some() {
+                kept.insert(file.name, sha256);
+            } else if let Some(content) =
+                file.read_from(&file.path).filter(|content| !has_private_key(content))
+            {
+                let size = content.len() as u64;
+                file::write_with(&directory, size, move || state_file::replace(&copy, &content))
+                    .map_err(failed)?;
+                kept.insert(file.name, sha256);
+            }
+        }
+        if self.written.as_ref() != Some(&kept) {
+            for path in copies(&directory, &[CA_PREFIX, CRL_PREFIX]) {
+                let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+                if !kept.contains_key(name) {
+                    fs::remove_file(&path).map_err(failed)?;
+                }
+            }
+            self.written = Some(kept);
+        }
+        Ok(())
+    }
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    file::read_with(path, |path| regular_file::read(path, MAX_CRL_SIZE))
+}
+
+/// The copies in the state directory whose names begin with one of `prefixes`.
+fn copies(directory: &Path, prefixes: &[&str]) -> Vec<PathBuf> {
+    let owned = directory.to_owned();
+    let names = file::call_with(directory, move || {
+        fs::read_dir(owned)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()
+    });
+    let is_copy = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        prefixes.iter().any(|prefix| name.starts_with(prefix))
+    };
+    names.unwrap_or_default().into_iter().filter(is_copy).collect()
+}
+
+fn has_private_key(content: &[u8]) -> bool {
+    const LABEL: &[u8] = b"PRIVATE KEY-----";
+    content.windows(LABEL.len()).any(|window| window == LABEL)
+}

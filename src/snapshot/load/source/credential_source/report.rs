@@ -1,0 +1,139 @@
+//! What is in use of the files of a service or an authorizer: metrics, reports and warnings.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use super::{CredentialSource, NamesCredentials, ServiceCredentials};
+use crate::guard::{Depth, Guard};
+use crate::snapshot::credential_unit::{CredentialRejectionReason, CredentialUnit};
+use crate::snapshot::crl_rejection_reason::CrlRejectionReason;
+use crate::snapshot::expiry::Expiry;
+use crate::snapshot::load::own_key::OwnKey;
+use crate::snapshot::report::{CertificateExpiry, ReloadReport};
+use crate::snapshot::warning::Warning;
+use crate::spki;
+use crate::tls::{CertificateRole, CertificateSummary, TrustAnchors};
+
+impl<C: NamesCredentials> CredentialSource<C> {
+    /// Sets the metrics of all units.
+    pub(crate) fn show(&self) {
+        for unit in self.config.credential_files().units() {
+            let is_usable = !self.rejected.iter().any(|rejected| rejected.unit == unit);
+            if unit == CredentialUnit::Crls {
+                let crls = self.credentials.crls();
+                let entries = crls.lists().iter().map(|(list, _)| list.entries()).sum();
+                let next_update = crls.next_update();
+                self.metrics.show_crls::<CrlRejectionReason>(self.name(), next_update, entries);
+                self.metrics.set_crl_last_reload_successful(self.name(), is_usable);
+            } else {
+                self.metrics.show_credentials::<CredentialRejectionReason>(
+                    self.name(),
+                    unit,
+                    is_usable,
+                );
+            }
+        }
+    }
+
+    /// The last attempt to read the files of each unit, as one.
+    pub(in crate::snapshot::load::source) fn last_reload(&self) -> ReloadReport {
+        let ServiceCredentials { server, asker_ca, clients, upstream, client_verifier: _ } =
+            &self.credentials;
+        let (mut last, others) = (
+            server.last_reload(),
+            [asker_ca.last_reload(), clients.last_reload(), upstream.last_reload()],
+        );
+        others.into_iter().for_each(|other| last.join(other));
+        last
+    }
+
+    /// The keys that are weak, in a filter or on a list: of the service's own certificates, and of
+    /// the CAs that it trusts on either side.
+    pub(crate) fn compromised_keys(&self, guard: &Guard, now: SystemTime) -> Vec<OwnKey> {
+        let keys = self.credentials.certificates().filter_map(|(role, cert)| {
+            let verdict = guard.judge(std::slice::from_ref(cert), Depth::Leaf, now);
+            let is_listed = verdict.hit().is_some() || verdict.listing().is_some();
+            let is_compromised = is_listed || verdict.weakness().is_some();
+            is_compromised.then(|| OwnKey {
+                owner: self.config.credential_files().owner(),
+                key: self.config.credential_files().key_of(role),
+                role,
+                certificate: CertificateSummary::of(cert),
+                verdict,
+            })
+        });
+        keys.collect()
+    }
+
+    /// The conditions of the files that an operator must mend.
+    pub(crate) fn warnings(&self, now: SystemTime) -> Vec<Warning> {
+        let files = self.config.credential_files();
+        let last_good = self.last_good_in_use.iter().map(|error| {
+            let (owner, error) = (files.owner(), error.clone());
+            Warning::LastGoodFilesInUse { owner, error }
+        });
+        let others = self.credentials.warnings(files, now);
+        last_good.chain(others).chain(open_access(self.config.as_ref())).collect()
+    }
+
+    /// Expiry of the service's own leaf certificates, and of the client CA that expires first, in
+    /// seconds since the Unix epoch; 0 if it cannot be parsed.
+    pub(crate) fn certificate_expiries(
+        &self,
+    ) -> impl Iterator<Item = (CertificateRole, u64)> + use<'_, C> {
+        let expiry = |wanted| {
+            let certificates = self.credentials.certificates();
+            let of_role = certificates.filter(|(role, _)| *role == wanted);
+            let expiries =
+                of_role.map(|(_, cert)| spki::not_after(cert).unwrap_or_default().as_secs());
+            expiries.min().map(|expiry| (wanted, expiry))
+        };
+        let roles = [
+            CertificateRole::Server,
+            CertificateRole::UpstreamClient,
+            CertificateRole::TrustAnchor,
+        ];
+        roles.into_iter().filter_map(expiry)
+    }
+
+    /// The expiries of the service: in each role the certificate that expires first, and the CRL
+    /// that expires first.
+    pub(crate) fn expiries(&self) -> Vec<Expiry> {
+        let credentials = &self.credentials;
+        let files = self.config.credential_files();
+        let mut expiries: BTreeMap<&str, Expiry> = BTreeMap::new();
+        for (role, certificate) in credentials.certificates() {
+            let path = files.path_of(role);
+            let expiry = Expiry::of_certificate(self.name(), role, certificate, path);
+            let first = expiries.entry(role.as_str()).or_insert_with(|| expiry.clone());
+            if expiry.at < first.at {
+                *first = expiry;
+            }
+        }
+        let crls = credentials.crls().lists().into_iter();
+        let crl = crls.min_by_key(|(list, _)| list.next_update);
+        let crl = crl.map(|(list, path)| Expiry::of_crl(self.name(), list.next_update, path));
+        expiries.into_values().chain(crl).collect()
+    }
+
+    /// When the own certificates, the CAs and the CRLs expire.
+    pub(in crate::snapshot::load::source) fn expiry(&self) -> CertificateExpiry {
+        let expiry_of = |wanted| {
+            self.certificate_expiries()
+                .find_map(|(role, expiry)| (role == wanted).then_some(expiry))
+        };
+        let anchors = self.credentials.trust_anchors();
+        CertificateExpiry {
+            anchors: anchors.map(TrustAnchors::counts).unwrap_or_default(),
+            server: expiry_of(CertificateRole::Server),
+            trust_anchor: expiry_of(CertificateRole::TrustAnchor),
+            upstream_client: expiry_of(CertificateRole::UpstreamClient),
+            crl: self.credentials.crls().next_update(),
+        }
+    }
+}
+
+fn open_access(config: &impl NamesCredentials) -> Option<Warning> {
+    let owner = config.credential_files().owner();
+    config.open_access().map(|access| Warning::OpenAccess { owner, access })
+}

@@ -1,0 +1,80 @@
+//! A unit of files of a service whose last check rejected it.
+
+use super::service_credentials::CRLS;
+use crate::metrics::{ControlMetrics, Label};
+use crate::snapshot::credential_unit::{CredentialRejectionReason, CredentialUnit};
+use crate::snapshot::crl_rejection_reason::CrlRejectionReason;
+use crate::snapshot::load::error::LoadError;
+use crate::snapshot::load::load_errors::LoadErrors;
+
+/// A unit of files that was rejected at its last check.
+#[derive(Debug)]
+pub(super) struct RejectedUnit {
+    pub(super) unit: CredentialUnit,
+    class: Class,
+    /// The errors of all files of the unit.
+    pub(super) error: String,
+}
+
+/// The class of the first error.
+#[derive(Debug, Clone, Copy)]
+enum Class {
+    Credential(CredentialRejectionReason),
+    Crl(CrlRejectionReason),
+}
+
+impl RejectedUnit {
+    /// The units that `errors` are about.
+    pub(super) fn all(errors: &LoadErrors) -> Vec<Self> {
+        let mut units: Vec<Self> = Vec::new();
+        for error in errors.iter() {
+            let (unit, text) = (unit_of(error), error.to_string());
+            if let Some(known) = units.iter_mut().find(|known| known.unit == unit) {
+                known.error = [known.error.as_str(), &text].join("; ");
+                continue;
+            }
+            let class = match unit {
+                CredentialUnit::Crls => Class::Crl(CrlRejectionReason::of_file(error)),
+                CredentialUnit::AskerCa
+                | CredentialUnit::ClientCa
+                | CredentialUnit::Server
+                | CredentialUnit::Upstream => {
+                    Class::Credential(CredentialRejectionReason::of(error))
+                }
+            };
+            units.push(Self { unit, class, error: text });
+        }
+        units
+    }
+
+    /// The class as text.
+    pub(super) fn reason(&self) -> &'static str {
+        match self.class {
+            Class::Credential(reason) => reason.as_str(),
+            Class::Crl(reason) => reason.as_str(),
+        }
+    }
+
+    /// Counts the rejection.
+    pub(super) fn count(&self, service: &str, metrics: &ControlMetrics) {
+        match self.class {
+            Class::Credential(reason) => {
+                metrics.record_credential_rejected(service, self.unit, reason);
+            }
+            Class::Crl(reason) => metrics.record_crl_rejected(service, reason),
+        }
+    }
+}
+
+fn unit_of(error: &LoadError) -> CredentialUnit {
+    let (LoadError::Credentials { key, .. } | LoadError::Read { key, .. }) = error else {
+        return CredentialUnit::Upstream; // the last step of reading its files may fail
+    };
+    match *key {
+        CRLS => CredentialUnit::Crls,
+        "tls.client_ca" => CredentialUnit::AskerCa,
+        key if key.starts_with("client_auth.") => CredentialUnit::ClientCa,
+        key if key.starts_with("upstream.") => CredentialUnit::Upstream,
+        _ => CredentialUnit::Server,
+    }
+}

@@ -1,0 +1,250 @@
+//! The CAs of clients and their CRLs. They are read together, because a CRL is verified with the
+//! key of its CA. They are accepted apart.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use rustls::pki_types::CertificateDer;
+
+use super::service_file::ServiceFile;
+use crate::snapshot::credential_unit::CredentialUnit;
+use crate::snapshot::load::context::LoadContext;
+use crate::snapshot::load::error::LoadError;
+use crate::snapshot::load::failure::{Failure, ReadError};
+use crate::snapshot::load::kept_credentials::{KeptCredentials, KeptFile};
+use crate::snapshot::load::last_good::LastGood;
+use crate::snapshot::load::load_errors::{LoadErrors, both, none_of};
+use crate::snapshot::load::source::credential_files::CredentialFiles;
+use crate::snapshot::load::source::timed;
+use crate::tls::{CrlIssuers, CrlLoader, CrlMarks, Crls, TrustAnchors};
+
+/// The configuration key that names the files with CRLs.
+pub(in crate::snapshot::load::source) const CRLS: &str = "client_auth.crls";
+/// Maximum size of a file with CRLs, 128 MiB: more than a million entries with serial numbers of 20
+/// octets, in PEM.
+pub(in crate::snapshot::load) const MAX_CRL_SIZE: u64 = 128 << 20;
+
+/// The CAs of clients and their verified CRLs. Both are empty for an authorizer that trusts the
+/// verification of the host.
+#[derive(Debug, Default, Clone)]
+pub(in crate::snapshot::load::source) struct ClientAuth {
+    pub(super) cas: ClientCas,
+    pub(in crate::snapshot::load::source) crls: Arc<Crls>,
+}
+
+/// The CAs of clients.
+#[derive(Debug, Default, Clone)]
+pub(super) struct ClientCas {
+    pub(super) trust_anchors: Option<Arc<TrustAnchors>>,
+    /// The CAs in `client_auth.intermediates`.
+    pub(super) intermediates: Vec<CertificateDer<'static>>,
+    /// The CAs that may sign CRLs; `None` without any CA.
+    issuers: Option<Arc<CrlIssuers>>,
+    /// The files with the CAs.
+    files: Vec<KeptFile>,
+}
+
+/// An update of which a part is rejected.
+#[derive(Debug, thiserror::Error)]
+#[error("{errors}")]
+pub(in crate::snapshot::load::source) struct PartialUpdate {
+    /// The accepted part, and the last good value of the rejected part. `None` if there is none.
+    pub(in crate::snapshot::load::source) usable: Option<ClientAuth>,
+    /// Why the rest is rejected.
+    pub(in crate::snapshot::load::source) errors: LoadErrors,
+}
+
+impl ReadError for PartialUpdate {
+    fn failure(&self) -> Failure {
+        self.errors.failure()
+    }
+}
+
+/// What is known of the CAs and CRLs when their files are read.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::snapshot::load::source) struct KnownClients<'a> {
+    /// The CAs and CRLs in use; `None` at a start.
+    pub(in crate::snapshot::load::source) in_use: Option<&'a ClientAuth>,
+    /// Whether what is in use stays in use if its update is rejected. A new configuration may name
+    /// fewer files.
+    pub(in crate::snapshot::load::source) is_reload: bool,
+    /// The copies, if they may be used.
+    pub(in crate::snapshot::load::source) kept: Option<&'a KeptCredentials>,
+    /// The newest versions that were in use.
+    pub(in crate::snapshot::load::source) marks: &'a CrlMarks,
+    /// The current time, in seconds since the Unix epoch.
+    pub(in crate::snapshot::load::source) now: u64,
+}
+
+impl ClientAuth {
+    /// Reads all files that `client_auth` names, for the first time or for a new configuration. If
+    /// files are rejected at a start, copies of the last good ones are used; their errors are the
+    /// second value.
+    ///
+    /// # Errors
+    /// Returns the errors of all files that cannot be used and have no copy.
+    pub(super) fn load(
+        files: CredentialFiles<'_>,
+        known: KnownClients<'_>,
+        context: LoadContext<'_>,
+    ) -> Result<(LastGood<Self>, Option<LoadErrors>), LoadErrors> {
+        let paths = files.of_clients();
+        let read = || Self::read(files, known);
+        let loaded =
+            timed(context, || LastGood::load(paths.clone(), context.now, context.max_wait, read));
+        let PartialUpdate { errors, .. } = match loaded {
+            Ok(loaded) => return Ok((loaded, None)),
+            Err(update) => update,
+        };
+        if known.in_use.is_some() {
+            return Err(errors); // under new settings the files must be usable
+        }
+        let kept = KnownClients { kept: Some(context.kept_credentials), ..known };
+        let (auth, rejection) = match Self::read(files, kept) {
+            Ok(auth) => (auth, None),
+            Err(PartialUpdate { usable: Some(auth), errors }) => (auth, Some(errors)),
+            Err(PartialUpdate { usable: None, .. }) => return Err(errors),
+        };
+        let mut loaded = LastGood::new(auth, context.now);
+        loaded.watch(paths);
+        Ok((loaded, rejection))
+    }
+
+    /// Reads all files that `client_auth` names.
+    ///
+    /// # Errors
+    /// Returns the errors of all files that cannot be used, with what can be used. CRLs are verified
+    /// only if there are usable CAs.
+    pub(in crate::snapshot::load::source) fn read(
+        files: CredentialFiles<'_>,
+        known: KnownClients<'_>,
+    ) -> Result<Self, PartialUpdate> {
+        let (cas, rejected) = match ClientCas::read(files, |file| file.read()) {
+            Ok(cas) => (cas, Ok(())),
+            Err(errors) => match ClientCas::last_good(files, known) {
+                Some(cas) => (cas, Err(errors)),
+                None => {
+                    let crls = crl_files(files).map(|file| file.read_up_to(MAX_CRL_SIZE));
+                    let unreadable = crls.filter_map(Result::err);
+                    return Err(PartialUpdate { usable: None, errors: errors.and(unreadable) });
+                }
+            },
+        };
+        let (crls, is_usable, problems) = read_crls(files, &cas, known);
+        let auth = Self { cas, crls: Arc::new(crls) };
+        match both(rejected, problems) {
+            Ok(_) => Ok(auth),
+            Err(errors) => Err(PartialUpdate { usable: is_usable.then_some(auth), errors }),
+        }
+    }
+
+    /// Which of the CAs and the CRLs differ from those of `before`.
+    pub(super) fn changed_since(&self, before: &Self) -> Vec<CredentialUnit> {
+        let cas = |it: &Self| {
+            let anchors = it.cas.trust_anchors.as_ref().map(|it| it.certificates.clone());
+            (anchors, it.cas.intermediates.clone())
+        };
+        let is_changed = |unit: &CredentialUnit| match *unit == CredentialUnit::ClientCa {
+            true => cas(self) != cas(before),
+            false => !self.crls.has_same_lists(&before.crls),
+        };
+        CredentialUnit::OF_CLIENTS.into_iter().filter(is_changed).collect()
+    }
+
+    /// The files in use, for their copies.
+    pub(super) fn files(&self) -> impl Iterator<Item = KeptFile> {
+        let crls = self.crls.files().map(|(sha256, path)| KeptFile::of_crls(sha256, path));
+        self.cas.files.iter().cloned().chain(crls)
+    }
+}
+
+impl ClientCas {
+    /// The CAs in the content of their files.
+    ///
+    /// # Errors
+    /// Returns the errors of all files that cannot be used.
+    fn read(
+        files: CredentialFiles<'_>,
+        read: impl Fn(ServiceFile<'_>) -> Result<Vec<u8>, LoadError>,
+    ) -> Result<Self, LoadErrors> {
+        let file = |key, path| ServiceFile { files, key, path };
+        let Some(path) = files.trust_anchors else { return Ok(Self::default()) };
+        let anchors = file("client_auth.trust_anchors", path);
+        let below = files.intermediates.map(|path| file("client_auth.intermediates", path));
+        let kept = |file: ServiceFile<'_>, content: &[u8]| {
+            let mut sha256 = [0; 32];
+            sha256.copy_from_slice(digest(&SHA256, content).as_ref());
+            KeptFile::of_ca(&files.owner(), file.key, file.path, sha256)
+        };
+        let trusted = read(anchors).and_then(|content| {
+            Ok((anchors.trust_anchors(&content)?, vec![kept(anchors, &content)]))
+        });
+        let intermediates = below.map(|file| {
+            let content = read(file)?;
+            Ok::<_, LoadError>((file.certificates(&content)?, kept(file, &content)))
+        });
+        let ((trust_anchors, mut copied), intermediates) =
+            both(trusted, intermediates.transpose())?;
+        let (intermediates, more) = intermediates.unzip();
+        copied.extend(more);
+        let intermediates = intermediates.unwrap_or_default();
+        let issuers = CrlIssuers::new(&trust_anchors).with_intermediates(&intermediates);
+        let file = below.unwrap_or(anchors);
+        let issuers = Some(Arc::new(issuers.map_err(|source| file.unusable(source))?));
+        let trust_anchors = Some(Arc::new(trust_anchors));
+        Ok(Self { trust_anchors, intermediates, issuers, files: copied })
+    }
+
+    /// The CAs in use, or their copies at a start.
+    fn last_good(files: CredentialFiles<'_>, known: KnownClients<'_>) -> Option<Self> {
+        if let Some(in_use) = known.in_use.filter(|_| known.is_reload) {
+            return Some(in_use.cas.clone());
+        }
+        let kept = known.kept?;
+        let read = |file: ServiceFile<'_>| {
+            let name = KeptFile::of_ca(&files.owner(), file.key, file.path, [0; 32]);
+            kept.read(&name).map_err(|source| file.unreadable(source))
+        };
+        Self::read(files, read).ok()
+    }
+}
+
+fn crl_files(files: CredentialFiles<'_>) -> impl Iterator<Item = ServiceFile<'_>> {
+    files.crls.iter().map(move |path| ServiceFile { files, key: CRLS, path })
+}
+
+/// Reads and verifies the CRLs. Returns those to use, whether they cover all that cannot be used,
+/// and the errors of the rest.
+fn read_crls(
+    files: CredentialFiles<'_>,
+    cas: &ClientCas,
+    known: KnownClients<'_>,
+) -> (Crls, bool, Result<(), LoadErrors>) {
+    let Some(issuers) = cas.issuers.as_deref().filter(|_| !files.crls.is_empty()) else {
+        return (Crls::default(), true, Ok(()));
+    };
+    let kept = known.kept.map(|kept| kept.crls(issuers, known.marks));
+    let mut loader = CrlLoader::new(issuers, files.expired_crl, known.marks, known.now);
+    loader.in_use = known.in_use.map(|in_use| in_use.crls.as_ref()).or(kept.as_ref());
+    loader.keep_lists = known.is_reload;
+    let mut errors = Vec::new();
+    for file in crl_files(files) {
+        match file.read_up_to(MAX_CRL_SIZE) {
+            Ok(content) => loader.add(file.path, &content),
+            Err(error) => {
+                loader.skip(file.path);
+                errors.push(error);
+            }
+        }
+    }
+    let update = loader.finish();
+    let problems = update.problems.into_iter();
+    errors.extend(problems.map(|(path, source): (PathBuf, _)| LoadError::Credentials {
+        owner: files.owner(),
+        key: CRLS,
+        path,
+        source,
+    }));
+    (update.crls, update.is_covered || known.is_reload, none_of(errors))
+}
