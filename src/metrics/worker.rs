@@ -246,7 +246,7 @@ impl Series {
             register(registry, HistogramVec::new(opts, &["service"]))
         };
         Ok(Self {
-            connections_active: gauges("connections_active", "Open client connections.")?,
+            connections_active: gauges("connections_active", "Open client connections after their handshakes, those that are held for an answer included.")?,
             connections_hibernating: gauges("connections_hibernating", "Open client connections that are idle and have given their HTTP state back.")?,
             connections: counters("connections_total", "Client connections by result; the service is empty if the connection ended before it was routed.", &["service", "result"])?,
             handshakes: counters("handshakes_total", "TLS handshakes by result; the service is empty if the connection ended before it was routed.", &["service", "resumed", "result"])?,

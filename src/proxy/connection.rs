@@ -80,23 +80,41 @@ async fn establish(worker: Rc<Worker>, accepted: Accepted) -> Option<Established
         }
     };
     let elapsed = began.elapsed().as_secs_f64();
-    worker.service_metrics(&service).handshake_duration.observe(elapsed);
+    let active = ActiveConnection::new(worker.service_metrics(&service));
+    active.0.handshake_duration.observe(elapsed);
     let limits = &service.config.limits;
     detect_vanished(stream.tcp(), unacknowledged, limits.unacknowledged_timeout());
     let is_over_limit = per_ip.as_ref().is_some_and(|it| it.count > limits.max_connections_per_ip);
     let verifier = &service.client_verifier;
     let identity = ClientIdentity::new(peer, stream.state(), handshake, verifier);
-    let guards = ConnectionGuards { _per_ip: per_ip, _permit: permit };
+    let guards = ConnectionGuards { _active: active, _per_ip: per_ip, _permit: permit };
     Some(Established { stream, service, identity, is_over_limit, guards })
 }
 
 /// A client's stream, boxed because it is handed on from stage to stage.
 type ClientStream = Box<TlsStream<TcpStream>>;
 
-/// Count an open connection under the limits until it is closed.
+/// Count an open connection, in the metrics and under the limits, until it is closed.
 struct ConnectionGuards {
+    _active: ActiveConnection,
     _per_ip: Option<PerIpGuard>,
     _permit: Permit,
+}
+
+/// Counts a connection after its handshake, also while it is held.
+struct ActiveConnection(Rc<ServiceMetrics>);
+
+impl ActiveConnection {
+    fn new(metrics: Rc<ServiceMetrics>) -> Self {
+        metrics.connections_active.inc();
+        Self(metrics)
+    }
+}
+
+impl Drop for ActiveConnection {
+    fn drop(&mut self) {
+        self.0.connections_active.dec();
+    }
 }
 
 /// The facts about a connection that outlive a failed handshake.
@@ -250,20 +268,16 @@ impl Admitted {
     /// task has no room for it.
     fn serve(self, worker: Rc<Worker>) -> impl Future<Output = ()> {
         let Self { stream, open, metrics, guards } = self;
-        metrics.connections_active.inc();
         worker.connections.add(&open);
         let protocol = open.service().config.protocol;
         let served: Pin<Box<dyn Future<Output = ()>>> = match protocol {
             Protocol::Tcp => Box::pin(tcp::serve(Rc::clone(&worker), Rc::clone(&open), stream)),
-            Protocol::Http => {
-                http::serve(Rc::clone(&worker), Rc::clone(&metrics), Rc::clone(&open), stream)
-            }
+            Protocol::Http => http::serve(Rc::clone(&worker), metrics, Rc::clone(&open), stream),
         };
         async move {
             let _guards = guards;
             served.await;
             worker.connections.remove(Rc::as_ptr(&open));
-            metrics.connections_active.dec();
         }
     }
 }

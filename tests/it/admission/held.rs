@@ -71,6 +71,8 @@ fn a_held_client_is_served_once_it_is_cleared_and_at_once_from_then_on() {
             let mut held = client_of(&scene, version);
             held.send(GET);
             source.wait_for_question(&scene.lost);
+            let active = "keygate_connections_active{service=\"test\"}";
+            scene.keygate.wait_for_metric(active, 1.0); // it counts as open
             assert_eq!(scene.origin.untaken(), 0, "a held client is not served");
             source.clear(&scene.lost);
             assert!(held.head().starts_with("HTTP/1.1 200 "), "{policy}");
