@@ -93,6 +93,10 @@ fn readiness(view: &View) -> Option<Attention> {
 
 fn source_of_proofs(report: &ConfirmReport) -> Option<Attention> {
     let subject = format!("source of proofs {}", report.source);
+    if let Some(failure) = &report.failure {
+        let problem = format!("does not answer, so that no key is confirmed or cleared: {failure}");
+        return Some(red(subject, problem, "confirm"));
+    }
     match (report.canary, &report.blocked_until) {
         (CanaryState::Failed, _) => {
             Some(red(subject, "its canary is not known, so that no key is cleared", "confirm"))

@@ -54,6 +54,8 @@ pub struct ConfirmReport {
     pub last_answer: Option<String>,
     /// Time, source and reason of the last question without an answer.
     pub last_error: Option<String>,
+    /// Why the source did not respond the last time; `null` if it did.
+    pub failure: Option<String>,
     /// Number of confirmed keys.
     pub confirmed: usize,
     /// Number of cleared keys.
@@ -108,6 +110,7 @@ impl ConfirmReport {
             blocked_until: None,
             last_answer: None,
             last_error: None,
+            failure: None,
             confirmed: 0,
             cleared: 0,
             questions_per_day: 0.0,

@@ -31,6 +31,7 @@ pub(super) struct AnswerRow<'a> {
 impl<'a> ConfirmCard<'a> {
     pub(super) fn new(report: &'a ConfirmReport) -> Self {
         let state = match (&report.blocked_until, report.canary) {
+            _ if report.failure.is_some() => Badge::new("bad", "does not answer"),
             (_, CanaryState::Failed) => Badge::new("bad", "canary not known: no key is cleared"),
             (Some(until), CanaryState::Off | CanaryState::Ok | CanaryState::Unchecked) => {
                 Badge::new("warn", format!("no questions until {until}"))

@@ -132,7 +132,10 @@ impl AskingTask {
                 if self.canary.failures > 0 {
                     info!(target: TARGET, source = source_of(&self.config), "source of proofs knows its canary again");
                 }
-                self.status.update(|report| report.canary = CanaryState::Ok);
+                self.status.update(|report| {
+                    report.canary = CanaryState::Ok;
+                    report.failure = None;
+                });
                 self.canary.known_at = Some(now);
                 self.canary.failures = 0;
                 self.canary.logged_answer = None;
@@ -148,7 +151,10 @@ impl AskingTask {
                         warn!(target: TARGET, source, error, "source cannot be asked about its canary, no key is cleared");
                     }
                 }
-                self.status.update(|report| report.canary = CanaryState::Failed);
+                self.status.update(|report| {
+                    report.canary = CanaryState::Failed;
+                    report.failure = (!is_answer).then(|| error.clone());
+                });
                 self.canary.known_at = None;
                 // Each look-up into a complete directory has a check, which is no further failure.
                 if self.canary.retry_at.is_none_or(|at| at <= now) {

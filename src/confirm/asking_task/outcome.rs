@@ -78,7 +78,10 @@ impl AskingTask {
         }
         let now = unix_time::now();
         self.metrics.confirm.set_last_answer(now);
-        self.status.update(|report| report.last_answer = Some(rfc3339(now)));
+        self.status.update(|report| {
+            report.last_answer = Some(rfc3339(now));
+            report.failure = None;
+        });
         // The response may be to a request that was sent before a 429.
         if self.paused_until().is_none() {
             self.metrics.confirm.set_blocked_until(0);
@@ -172,6 +175,9 @@ impl AskingTask {
             | SourceError::Unreachable(_)
             | SourceError::Unresolved(_) => Finished::Failed,
         };
+        if matches!(finished, Finished::Failed) {
+            self.status.update(|report| report.failure = Some(error.to_string()));
+        }
         let next = self.finish_and_get_retry(job, finished);
         self.log_unanswered(job, result, &error.to_string(), next);
     }

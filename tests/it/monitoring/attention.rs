@@ -20,6 +20,7 @@ use crate::support::asker::{AskedKeygate, UNIX};
 use crate::support::keygate::{Keygate, keygate};
 use crate::support::origin::Origin;
 use crate::support::program::reserved_address;
+use crate::support::proof_source::canary as canary_of;
 use crate::support::proxy::{Configure, Proxy};
 use crate::support::{output_text, system, write_revision};
 
@@ -260,4 +261,24 @@ fn a_search_that_finds_no_client_and_a_report_name_the_log() {
     std::fs::write(&admin, format!("admin.listen = \"{}\"\n", proxy.admin_address())).unwrap();
     let report = keygate(&["report", "--config", admin.to_str().unwrap()]);
     assert!(output_text(&report).contains(hint), "{}", output_text(&report));
+}
+
+#[test]
+fn a_source_of_proofs_that_is_down_needs_attention_with_its_cause() {
+    let nowhere = reserved_address();
+    for canary in ["off", "canary.pem"] {
+        let proxy = Proxy::new().policy("on_probable = \"flag\"");
+        canary_of(&proxy.pki);
+        let url = format!("url = \"http://{nowhere}\"\ncanary = \"{canary}\"\n");
+        let proxy = proxy.add("confirm", &url).start();
+        proxy.admits(&proxy.lost);
+        let subject = format!("source of proofs http://{nowhere}");
+        let status = proxy.wait_for_status("the condition", |status| {
+            let items = status["attention"].as_array().unwrap();
+            items.iter().any(|it| it["subject"].as_str().unwrap().starts_with(&subject))
+        });
+        let problem = status["attention"][0]["problem"].as_str().unwrap();
+        assert!(problem.contains("Connection refused"), "{canary}: {status}");
+        assert_eq!(status["attention"][0]["level"], "red", "{status}");
+    }
 }
