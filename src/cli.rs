@@ -24,7 +24,6 @@ mod list;
 mod log;
 mod man;
 mod output;
-mod printable;
 mod probe;
 mod progress;
 mod proof;

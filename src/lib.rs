@@ -9,6 +9,7 @@
 //! | `json` | parsing of JSON, with problems in plain words |
 //! | `regular_file` | opening and reading regular files up to a maximum size |
 //! | `unix_time` | times in seconds since the Unix epoch |
+//! | `printable` | characters that a terminal must not get |
 //! | `shell` | commands of keygate as text for a shell |
 //! | `permit` | counts of what is open, and limits that may change |
 //! | `keep_alive` | detection of TCP peers that have vanished |
@@ -95,6 +96,8 @@ pub mod metrics;
 #[cfg(feature = "proxy")]
 mod permit;
 pub mod pkbf;
+#[cfg(feature = "proxy")]
+mod printable;
 #[cfg(feature = "proxy")]
 pub mod process;
 #[cfg(feature = "proxy")]

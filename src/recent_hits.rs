@@ -12,7 +12,7 @@ use data_encoding::BASE64;
 use rustls::pki_types::CertificateDer;
 use serde::{Serialize, Serializer};
 
-use crate::guard::{JudgedAt, Judgement, Verdict};
+use crate::guard::{AllowKind, JudgedAt, Judgement, Verdict};
 use crate::permit::network_of;
 use crate::spki::{self, Encoding};
 use crate::tls::CertificateSummary;
@@ -217,11 +217,47 @@ impl RecentHit {
         }
     }
 
+    /// The lines of [`to_admit`].
+    pub(crate) fn to_admit(&self) -> String {
+        let client = self.client.as_ref();
+        let found = self.source.found_fingerprint.as_deref();
+        client.map(|it| to_admit(it, found, self.result.is_some())).unwrap_or_default()
+    }
+
     /// Fingerprint of the client's key, in hex; empty without a certificate.
     #[must_use]
     pub fn fingerprint(&self) -> &str {
         self.client.as_ref().map_or("", |client| &client.fingerprint)
     }
+}
+
+/// The lines of a configuration that admit a client: a rule by name if none names it, or else a
+/// week's exception for the key that was found.
+pub(crate) fn to_admit(
+    client: &CertificateSummary,
+    found: Option<&str>,
+    is_not_allowed: bool,
+) -> String {
+    let fingerprint = found.unwrap_or(&client.fingerprint);
+    if !is_not_allowed {
+        let until = unix_time::rfc3339(unix_time::now() + 7 * 86_400);
+        let until = until.get(..10).unwrap_or_default();
+        return format!(
+            "[[exceptions]]\nfingerprint = \"{fingerprint}\"\nuntil = {until}\nreason = \"\""
+        );
+    }
+    let uri = client.uris.first().filter(|_| client.uris.len() == 1);
+    let names = [
+        (AllowKind::Uri, uri),
+        (AllowKind::Dns, client.dns_names.first()),
+        (AllowKind::Email, client.emails.first()),
+        (AllowKind::CommonName, client.common_name.as_ref()),
+    ];
+    let name = names.into_iter().find_map(|(kind, name)| Some((kind, name?.as_str())));
+    let (kind, name) = name.unwrap_or((AllowKind::Spki, &client.fingerprint));
+    // A string of JSON is one of TOML.
+    let name = serde_json::to_string(name).unwrap_or_default();
+    format!("client_auth.allow: {} = [{name}]", kind.as_str())
 }
 
 impl RecentHits {

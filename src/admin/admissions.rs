@@ -79,21 +79,22 @@ pub(super) struct Admission {
     pub(super) has_succeeded: bool,
 }
 
+/// Rejections of all clients since the start, at a moment.
+pub(super) type Rejections = (Instant, f64);
+
 /// An update of files that is in use, and the rejections of clients since.
 #[derive(Debug, Clone)]
 pub(super) struct Update {
     /// The files, such as `filter pwnedkeys, revision 7`, each with the id of its row.
     pub(super) files: Vec<(String, String)>,
-    at: Instant,
     /// Rejections in a minute before the update.
     before: f64,
-    /// All rejections, at the last moment before the update.
-    base: f64,
-    /// Time since the update.
+    /// The last rejections before the update.
+    base: Rejections,
     pub(super) age: Duration,
-    /// Rejections since the update, and in the last five minutes at most.
+    /// Rejections since the update, in the last five minutes at most.
     pub(super) recent: f64,
-    /// Rejections in the last minutes before the update, as many minutes.
+    /// The rejections in as many minutes before the update.
     pub(super) expected: f64,
 }
 
@@ -107,26 +108,12 @@ impl Update {
 /// Earlier values of the counters, for [`Admission`] and [`Update`].
 #[derive(Debug, Default)]
 pub(super) struct Admissions {
-    services: ByService<LastSuccess>,
+    /// When a client got in last, and the counts then.
+    successes: ByService<(Instant, ClientCounts)>,
     generation: u64,
-    /// The files in use, by their rows.
-    files: BTreeMap<String, LoadedFile>,
-    /// When they were compared, in seconds since the Unix epoch.
+    /// When the generation was compared, in seconds since the Unix epoch.
     compared: u64,
     update: Option<Update>,
-}
-
-#[derive(Debug)]
-struct LastSuccess {
-    at: Instant,
-    counts: ClientCounts,
-}
-
-/// The rejections of all clients at a moment.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Rejections {
-    pub(super) at: Instant,
-    pub(super) all: f64,
 }
 
 impl Admissions {
@@ -138,67 +125,43 @@ impl Admissions {
         before: &ClientCounts,
         now: Instant,
     ) -> Admission {
-        let current = || LastSuccess { at: now, counts: counts.clone() };
-        let last = self.services.entry(service.to_owned()).or_insert_with(current);
-        if counts.admitted > last.counts.admitted {
-            *last = current();
+        let last = self.successes.entry(service.to_owned());
+        let (at, last) = last.or_insert_with(|| (now, counts.clone()));
+        if counts.admitted > last.admitted {
+            (*at, *last) = (now, counts.clone());
         }
         Admission {
             recent: counts.since(before),
-            silence: now.duration_since(last.at),
-            failures: counts.failures() - last.counts.failures(),
+            silence: now.duration_since(*at),
+            failures: counts.failures() - last.failures(),
             has_succeeded: counts.admitted > 0.0,
         }
     }
 
-    /// The files that differ from those in use before. If an update was in the second of the last
-    /// comparison, those that were loaded then.
-    fn changed_files(&self, report: &Report) -> Vec<(String, String)> {
-        let names = |is_changed: &dyn Fn(&(String, LoadedFile)) -> bool| -> Vec<_> {
-            let files = loaded_files(report).filter(is_changed);
-            files.map(|(row, file)| (file.name, row)).collect()
-        };
-        let changed = names(&|(row, file)| self.files.get(row) != Some(file));
-        if changed.is_empty() { names(&|(_, file)| file.at >= self.compared) } else { changed }
-    }
-
-    /// The last update within an hour and the rejections since. `window` are the rejections five
-    /// minutes ago, `last` those when this was called last.
+    /// The last update within an hour. `window` are the rejections five minutes ago, `last` those
+    /// when this was called last, and `unix_now` is in seconds since the Unix epoch.
     pub(super) fn update(
         &mut self,
         report: &Report,
         unix_now: u64,
         now: Rejections,
-        window: Option<Rejections>,
-        last: Option<Rejections>,
+        [window, last]: [Option<Rejections>; 2],
     ) -> Option<Update> {
-        let is_new = self.generation != report.generation && self.generation > 0;
+        let is_new = self.generation > 0 && self.generation != report.generation;
         // An update that causes rejections stays until they end, although others follow.
-        let files = if is_new { self.changed_files(report) } else { Vec::new() };
-        if let Some(last) = last.filter(|_| !files.is_empty())
+        if let (true, Some(base), Some(window)) = (is_new, last, window)
             && !self.update.as_ref().is_some_and(Update::is_jump)
         {
-            let before =
-                window.map_or(0.0, |window| (last.all - window.all) / minutes(window, last));
-            self.update = Some(Update {
-                files,
-                at: now.at,
-                before,
-                base: last.all,
-                age: Duration::ZERO,
-                recent: 0.0,
-                expected: 0.0,
-            });
-        }
-        if self.generation != report.generation {
-            self.files.extend(loaded_files(report));
+            let (files, before) =
+                (loaded_files(report, self.compared), (base.1 - window.1) / minutes(window, base));
+            let (age, recent, expected) = (Duration::ZERO, 0.0, 0.0);
+            self.update = Some(Update { files, before, base, age, recent, expected });
         }
         (self.generation, self.compared) = (report.generation, unix_now);
         let update = self.update.as_mut()?;
-        update.age = now.at.duration_since(update.at);
-        let since = Rejections { at: update.at, all: update.base };
-        let since = window.filter(|window| window.at > update.at).unwrap_or(since);
-        update.recent = now.all - since.all;
+        update.age = now.0.duration_since(update.base.0);
+        let since = window.filter(|window| window.0 > update.base.0).unwrap_or(update.base);
+        update.recent = now.1 - since.1;
         update.expected = update.before * minutes(since, now);
         self.update.clone().filter(|update| update.age < ATTRIBUTED)
     }
@@ -206,43 +169,31 @@ impl Admissions {
 
 /// The minutes between two moments, one at least.
 fn minutes(from: Rejections, to: Rejections) -> f64 {
-    (to.at.duration_since(from.at).as_secs_f64() / 60.0).max(1.0)
+    (to.0.duration_since(from.0).as_secs_f64() / 60.0).max(1.0)
 }
 
-/// A file in use, or the files of a service.
-#[derive(Debug, PartialEq)]
-struct LoadedFile {
-    name: String,
-    /// SHA-256, if the report has it.
-    digest: Option<String>,
-    /// When it was loaded, in seconds since the Unix epoch.
-    at: u64,
-}
-
-/// The files that the last check of each has loaded, by the ids of their rows.
-fn loaded_files(report: &Report) -> impl Iterator<Item = (String, LoadedFile)> {
-    let loaded = |row, name, digest, reload: &ReloadReport| {
-        (reload.result == "loaded").then(|| (row, LoadedFile { name, digest, at: reload.at }))
-    };
-    let filters = report.filters.iter().map(|it| {
-        let name = format!("filter {}, revision {}", it.name, it.summary.revision);
-        let digest = Some(it.summary.sha256.clone());
-        (format!("filter-{}", it.name), LoadedFile { name, digest, at: it.loaded })
-    });
-    let lists = report.lists.iter().filter_map(move |it| {
-        let row = format!("list-{}", it.name);
-        loaded(row, format!("list {}", it.name), it.sha256.clone(), &it.last_reload)
-    });
-    let services = report.services.iter().filter_map(move |it| {
+/// The files that were loaded at `since` or later, in seconds since the Unix epoch; the snapshot if
+/// there is none.
+fn loaded_files(report: &Report, since: u64) -> Vec<(String, String)> {
+    let is_loaded = |it: &ReloadReport| it.result == "loaded" && it.at >= since;
+    let file = |kind, name: &str, more| (format!("{kind} {name}{more}"), format!("{kind}-{name}"));
+    let filters = report
+        .filters
+        .iter()
+        .filter(|it| it.loaded >= since)
+        .map(|it| file("filter", &it.name, format!(", revision {}", it.summary.revision)));
+    let lists = report.lists.iter().filter(|it| is_loaded(&it.last_reload));
+    let lists = lists.map(|it| file("list", &it.name, String::new()));
+    let services = report.services.iter().filter(|it| is_loaded(&it.last_reload)).map(|it| {
         let numbers = it.crls.iter().filter_map(|crl| crl.number.as_ref());
-        let numbers: String = numbers.map(|number| format!(", CRL number {number}")).collect();
-        let name = format!("certificates and CAs of service {}{numbers}", it.name);
-        loaded(format!("service-{}", it.name), name, None, &it.last_reload)
+        let numbers = numbers.map(|number| format!(", CRL number {number}")).collect();
+        file("service", &it.name, numbers)
     });
-    let configuration = report.configuration.iter().filter_map(move |it| {
-        loaded("configuration".to_owned(), "configuration".to_owned(), None, it)
-    });
-    filters.chain(lists).chain(services).chain(configuration)
+    let mut files: Vec<_> = filters.chain(lists).chain(services).collect();
+    if files.is_empty() || report.configuration.as_ref().is_some_and(is_loaded) {
+        files.push(("configuration".to_owned(), "configuration".to_owned()));
+    }
+    files
 }
 
 #[cfg(test)]
@@ -287,26 +238,24 @@ mod tests {
         let mut report = Report { generation: 1, ..Report::default() };
         let loaded = ReloadReport { result: "loaded", reason: None, error: None, at: 1000 };
         let mut at = |generation, second: u64, all, window, last| {
-            let at = |(second, all)| Rejections { at: start + Duration::from_secs(second), all };
+            let at = |(second, all)| (start + Duration::from_secs(second), all);
             report.generation = generation;
             report.configuration = Some(loaded.clone());
-            let unix_now = 900 + second;
-            let update = admissions.update(
-                &report,
-                unix_now,
-                at((second, all)),
-                Some(at(window)),
-                Some(at(last)),
-            );
+            let earlier = [window, last].map(|it| Some(at(it)));
+            let update = admissions.update(&report, 900 + second, at((second, all)), earlier);
             update.map(|update| (update.recent, update.expected, update.is_jump()))
         };
         assert_eq!(at(1, 0, 0.0, (0, 0.0), (0, 0.0)), None, "the start is no update");
         assert_eq!(at(1, 90, 30.0, (0, 0.0), (60, 20.0)), None);
         // Twenty rejections a minute before it.
         assert_eq!(at(2, 120, 40.0, (0, 0.0), (90, 30.0)), Some((10.0, 20.0, false)));
-        assert_eq!(at(2, 180, 95.0, (0, 0.0), (150, 60.0)), Some((65.0, 20.0, true)));
-        assert_eq!(at(3, 185, 96.0, (0, 0.0), (180, 95.0)).map(|it| it.2), Some(true), "it stays");
-        assert_eq!(at(3, 600, 97.0, (300, 96.0), (570, 96.0)).map(|it| it.0), Some(1.0));
-        assert_eq!(at(3, 120 + 3600, 97.0, (3400, 97.0), (3690, 97.0)), None);
+        assert_eq!(at(2, 180, 135.0, (0, 0.0), (150, 60.0)), Some((105.0, 30.0, true)));
+        assert_eq!(
+            at(3, 185, 136.0, (0, 0.0), (180, 135.0)).map(|it| it.2),
+            Some(true),
+            "it stays"
+        );
+        assert_eq!(at(3, 600, 137.0, (300, 136.0), (570, 136.0)).map(|it| it.0), Some(1.0));
+        assert_eq!(at(3, 90 + 3600, 137.0, (3400, 137.0), (3660, 137.0)), None);
     }
 }

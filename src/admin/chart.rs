@@ -28,6 +28,8 @@ pub(super) struct ValueLine {
 /// The start of a day (UTC) on the horizontal axis.
 pub(super) struct DayLine {
     pub(super) x: u64,
+    /// Whether the text ends at the line, because there is no room behind it.
+    pub(super) is_last: bool,
     /// Such as `11-20`.
     pub(super) text: String,
 }
@@ -54,6 +56,8 @@ const LEFT: u64 = 44;
 const DATES: u64 = 24;
 /// Width of a column and the gap after it.
 const STEP: u64 = 4;
+/// Columns below which a date fits, 12: 48 units, also in the larger type of narrow screens.
+const DATE_HOURS: u64 = 12;
 /// Minimum height of a bar, so that a single verdict is visible.
 const MIN_BAR_HEIGHT: f64 = 2.0;
 
@@ -83,6 +87,7 @@ impl Chart {
         };
         let days = (first..first + HOURS).filter(|hour| hour % 24 == 0).map(|hour| DayLine {
             x: LEFT + (hour - first) * STEP,
+            is_last: hour + DATE_HOURS > first + HOURS,
             text: rfc3339(hour * 3600).get(5..10).unwrap_or_default().to_owned(),
         });
         Self {
@@ -159,6 +164,11 @@ mod tests {
         let days: Vec<_> = chart.days.iter().map(|day| (day.x, day.text.as_str())).collect();
         assert_eq!(days.len(), 7);
         assert_eq!(days.last(), Some(&(LEFT + (167 - 16) * 4, "02-11")));
+        assert!(chart.days.iter().all(|day| !day.is_last), "the date fits");
+        // An hour after midnight.
+        let night = Chart::new(&[], now - 15 * 3600);
+        assert_eq!(night.days.iter().map(|day| day.is_last).filter(|it| *it).count(), 1);
+        assert!(night.days.last().is_some_and(|day| day.is_last));
         assert_eq!(Chart::new(&hours, now).bars.len(), 3, "hours older than a week are not shown");
         assert!(Chart::new(&[], now).bars.is_empty());
     }

@@ -83,7 +83,10 @@ let search;
 document.addEventListener("input", ({ target }) => {
   clearTimeout(search);
   search = setTimeout(() => {
-    const query = target.value ? "?" + new URLSearchParams({ q: target.value }) : "";
+    const parameters = new URLSearchParams(location.search);
+    if (target.value) parameters.set("q", target.value);
+    else parameters.delete("q");
+    const query = parameters.size ? "?" + parameters : "";
     history.replaceState(null, "", "/" + query + location.hash);
     refresh();
   }, SEARCH_DELAY);

@@ -4,7 +4,7 @@ mod clients;
 mod confirm;
 mod expiries;
 mod files;
-mod search;
+pub(super) mod search;
 mod services;
 pub(super) mod text;
 
@@ -14,7 +14,7 @@ use self::clients::Clients;
 use self::confirm::ConfirmCard;
 use self::expiries::ExpiryRow;
 use self::files::{ConfigurationRow, FilterRow, ListRow};
-use self::search::search_of;
+use self::search::parameter;
 use self::services::{AuthorizerCounters, AuthorizerRow, ServerRow, ServiceRow};
 use super::attention::{Attention, AttentionLevel, attention};
 use super::chart::Chart;
@@ -39,6 +39,10 @@ struct StatusPage<'a> {
     /// The first characters of the commit, or `unknown`.
     commit: &'static str,
     host: &'a str,
+    /// The service or authorizer that the page is limited to; empty if it shows all.
+    only: &'a str,
+    /// Number of the conditions of each level.
+    levels: String,
     uptime: String,
     /// `None` without a file.
     configuration_path: Option<&'a str>,
@@ -112,7 +116,8 @@ fn with_page<T>(
 ) -> T {
     let View { now, report, confirm, scrape, hours, .. } = view;
     let (now, servers, attention) = (*now, view.servers(), attention(view));
-    let AllHits { hits, evicted } = state.sources.recent_hits.all();
+    let AllHits { mut hits, evicted } = state.sources.recent_hits.all();
+    hits.retain(|hit| view.only.as_ref().is_none_or(|only| hit.service == *only));
     let (none, counters) = (ServiceTraffic::default(), AuthorizerCounters::of(scrape));
     let config = report.configuration_path.as_deref();
     let traffic = |name: &str| view.traffic.get(name).unwrap_or(&none);
@@ -120,6 +125,8 @@ fn with_page<T>(
         version: env!("CARGO_PKG_VERSION"),
         commit: COMMIT.get(..COMMIT_LENGTH).unwrap_or(COMMIT),
         host: &state.host,
+        only: view.only.as_deref().unwrap_or_default(),
+        levels: levels(&attention),
         uptime: duration(now.saturating_sub(state.since)),
         configuration_path: config,
         is_ready: view.not_ready.is_none(),
@@ -144,7 +151,7 @@ fn with_page<T>(
         ),
         actions: counts(hours, |hour| &hour.actions, names::<KeyAction>()),
         chart: Chart::new(hours, now),
-        clients: Clients::new(&hits, &search_of(query), now),
+        clients: Clients::new(&hits, &parameter(query, "q"), now),
         report_command: shell::keygate(&["report"], config),
         forgotten: evicted,
         expiries: expiries::rows(&report.expiries, now),
@@ -158,6 +165,15 @@ fn with_page<T>(
             .collect(),
     };
     render(&page)
+}
+
+/// Numbers of conditions, such as `1 red, 2 amber`.
+fn levels(attention: &[Attention]) -> String {
+    let levels = [AttentionLevel::Red, AttentionLevel::Amber].map(|level| {
+        let count = attention.iter().filter(|it| it.level == level).count();
+        (count > 0).then(|| format!("{count} {}", level.as_str()))
+    });
+    levels.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 fn names<L: Label>() -> impl Iterator<Item = &'static str> {

@@ -36,6 +36,19 @@ pub(super) async fn respond(
         response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
         return response;
     }
+    let view = || {
+        let view = View::of(state);
+        match page::search::parameter(request.uri().query(), "service").as_str() {
+            "" => Ok(view),
+            name => view.only(name).ok_or_else(|| {
+                text(StatusCode::NOT_FOUND, &format!("no service or authorizer is {name:?}"))
+            }),
+        }
+    };
+    let shown = |content_type, body: &dyn Fn(&View) -> Result<String, String>| match view() {
+        Ok(view) => rendered(content_type, body(&view)),
+        Err(response) => response,
+    };
     match request.uri().path() {
         "/livez" => match state.hang() {
             None => text(StatusCode::OK, "alive"),
@@ -48,17 +61,18 @@ pub(super) async fn respond(
             None => text(StatusCode::OK, "ready"),
             Some(reason) => text(StatusCode::SERVICE_UNAVAILABLE, &reason),
         },
-        "/" => rendered(
-            "text/html; charset=utf-8",
-            page::render(state, &View::of(state), request.uri().query()),
-        ),
+        "/" => shown("text/html; charset=utf-8", &|view| {
+            page::render(state, view, request.uri().query()).map_err(|it| it.to_string())
+        }),
         "/page.css" => typed("text/css; charset=utf-8", include_str!("page.css").to_owned()),
         "/page.js" => typed("text/javascript; charset=utf-8", include_str!("page.js").to_owned()),
         "/report" => rendered("application/json", recent_hits::json(state)),
-        "/status" => rendered("application/json", status::json(state, &View::of(state))),
-        "/status.txt" => {
-            rendered("text/plain; charset=utf-8", page::text::render(state, &View::of(state)))
-        }
+        "/status" => shown("application/json", &|view| {
+            status::json(state, view).map_err(|it| it.to_string())
+        }),
+        "/status.txt" => shown("text/plain; charset=utf-8", &|view| {
+            page::text::render(state, view).map_err(|it| it.to_string())
+        }),
         _ => {
             let paths = "not found; the paths are /, /livez, /metrics, /readyz, /report, /status and /status.txt";
             text(StatusCode::NOT_FOUND, paths)

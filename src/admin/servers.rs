@@ -7,6 +7,8 @@ use crate::snapshot::ServiceReport;
 
 /// The state of a server that gets requests.
 const HEALTHY: &str = "healthy";
+/// The state of a server that may get requests, and of which nothing is known.
+const UNUSED: &str = "unused";
 /// The state of a server that gets requests although the last ones have failed.
 const FAILING: &str = "failing";
 /// Time after the last failure for which a server is [`FAILING`], in seconds: five minutes. Later,
@@ -24,7 +26,7 @@ pub(super) struct ServerReport<'a> {
     pub(super) server: &'a str,
     /// `healthy`; `unhealthy` by its health checks; `ejected` by a worker; or `failing`, if the
     /// last requests of a worker failed, `max_failures` of them, and it is not ejected. A server
-    /// without health checks whose requests do not fail is `healthy`.
+    /// without health checks whose requests do not fail is `healthy`, and `unused` before the first.
     pub(super) state: &'static str,
     /// When the last health check ended, in seconds since the Unix epoch; `null` without checks.
     pub(super) last_check: Option<u64>,
@@ -43,7 +45,7 @@ pub(super) struct ServerReport<'a> {
 impl ServerReport<'_> {
     /// Whether the server gets requests.
     pub(super) fn is_up(&self) -> bool {
-        self.state == HEALTHY
+        self.state == HEALTHY || self.state == UNUSED
     }
 
     /// Whether the server gets requests although the last ones have failed.
@@ -88,7 +90,8 @@ fn report<'a>(
             (false, _) => "unhealthy",
             (true, _) if is_ejected => "ejected",
             (true, Some(_)) => FAILING,
-            (true, None) => HEALTHY,
+            (true, None) if state.is_known() => HEALTHY,
+            (true, None) => UNUSED,
         },
         last_check: check.as_ref().map(|check| check.at),
         since: state.unhealthy_since().or(failing.as_ref().map(|failing| failing.since)),

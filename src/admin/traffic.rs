@@ -58,7 +58,7 @@ impl Sample {
     }
 
     fn rejections(&self) -> Rejections {
-        Rejections { at: self.at, all: self.rejections }
+        (self.at, self.rejections)
     }
 }
 
@@ -168,10 +168,10 @@ impl TrafficSamples {
         let unrouted = base.map_or(&none, |sample| &sample.unrouted_handshakes);
         let lost = base.map(|sample| sample.losses.clone()).unwrap_or_default();
         let services = traffic.collect();
-        let [window, last] = [base, self.samples.back()].map(|it| it.map(Sample::rejections));
+        let earlier = [base, self.samples.back()].map(|it| it.map(Sample::rejections));
         let traffic = RecentTraffic {
             services,
-            update: self.admissions.update(report, unix_now, sample.rejections(), window, last),
+            update: self.admissions.update(report, unix_now, sample.rejections(), earlier),
             unrouted_handshakes: growth(&sample.unrouted_handshakes, unrouted),
             losses: sample.losses.since(&lost),
         };

@@ -49,6 +49,8 @@ pub(super) struct View {
     /// Why the process is not ready; `None` if it is.
     pub(super) not_ready: Option<String>,
     pub(super) stage: Lifecycle,
+    /// The service or authorizer that the view is limited to.
+    pub(super) only: Option<String>,
     servers: ServerStates,
 }
 
@@ -77,8 +79,26 @@ impl View {
             addresses: state.sources.loads.all(),
             not_ready: state.not_ready(),
             stage: state.sources.drain.stage(),
+            only: None,
             servers: state.sources.servers.clone(),
         }
+    }
+
+    /// The part that concerns one service or authorizer, and what all share; `None` if there is no
+    /// such one.
+    pub(super) fn only(mut self, name: &str) -> Option<Self> {
+        let report = Arc::make_mut(&mut self.report);
+        report.services.retain(|it| it.name == name);
+        report.authorizers.retain(|it| it.name == name);
+        if report.services.is_empty() && report.authorizers.is_empty() {
+            return None;
+        }
+        let is_of_other = |kind| ["service", "authorizer"].contains(&kind);
+        report.warnings.retain(|it| !is_of_other(it.kind) || it.name.as_deref() == Some(name));
+        report.expiries.retain(|it| it.subject == name);
+        self.traffic.retain(|service, _| service == name);
+        self.only = Some(name.to_owned());
+        Some(self)
     }
 
     /// The upstream servers of all services.

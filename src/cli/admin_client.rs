@@ -14,10 +14,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::{Builder, Runtime};
 
-use super::printable::printable;
 use super::{BoxedError, CliError};
 use crate::config::ListenAddress;
 use crate::json::{self, JsonError};
+use crate::printable::printable;
 
 /// Maximum size of a response body, in bytes; a larger body is an error.
 const MAX_BODY: usize = 16 << 20;

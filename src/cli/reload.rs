@@ -7,9 +7,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::admin_client::{AdminClient, parse_timeout};
-use super::printable::printable;
 use super::{CliError, ConfigFile, Exit, print, print_json};
 use crate::config::ListenAddress;
+use crate::printable::printable;
 use crate::shell;
 
 #[derive(Debug, clap::Args)]

@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use super::admin_client::{AdminClient, AdminError};
 use super::counted::counted;
-use super::printable::printable;
 use super::{CliError, CliOutput, ConfigFile, Exit};
 use crate::config::ListenAddress;
-use crate::recent_hits::CLIENTS_IN_THE_LOG;
+use crate::printable::printable;
+use crate::recent_hits::{CLIENTS_IN_THE_LOG, to_admit};
 use crate::tls::CertificateSummary;
 use crate::unix_time::{self, utc};
 
@@ -107,6 +107,11 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
             for hits in clients {
                 hits.iter().take(1).try_for_each(|hit| output.line(hit.identity()))?;
                 hits.iter().try_for_each(|hit| output.line(hit))?;
+                hits.iter().take(1).try_for_each(|hit| {
+                    hit.to_admit()
+                        .lines()
+                        .try_for_each(|it| output.line(format_args!("      {it}")))
+                })?;
             }
         }
         if report.forgotten > 0 {
@@ -152,8 +157,20 @@ impl ReportedHit {
         if fingerprint.is_empty() {
             "  -  no certificate".to_owned()
         } else {
-            format!("  {fingerprint}  {}", printable(self.client.name()))
+            let names = printable(&self.client.names());
+            let names = if names.is_empty() { names } else { format!("\n    names {names}") };
+            format!("  {fingerprint}  {}{names}", printable(self.client.name()))
         }
+    }
+
+    /// The lines of a configuration that admit the client; empty without a certificate.
+    fn to_admit(&self) -> String {
+        if self.client.fingerprint.is_empty() {
+            return String::new();
+        }
+        let found = self.found_fingerprint.as_deref();
+        let lines = to_admit(&self.client, found, self.result.is_some());
+        lines.lines().map(printable).collect::<Vec<_>>().join("\n")
     }
 }
 

@@ -2,15 +2,21 @@
 
 use std::time::Duration;
 
+use clap::ValueHint;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
 use super::admin_client::AdminClient;
-use super::printable::printable;
 use super::{CliError, CliOutput, ConfigFile, Exit};
 use crate::config::ListenAddress;
+use crate::printable::printable;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
     config: ConfigFile,
+    /// Show only this service or authorizer.
+    #[arg(long, value_name = "NAME", value_hint = ValueHint::Other)]
+    service: Option<String>,
     /// Print the JSON object of /status.
     #[arg(long)]
     json: bool,
@@ -23,11 +29,13 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let address = ListenAddress::read_admin(&args.config.path())?;
     let admin = AdminClient::new(&address, TIMEOUT)?;
     let mut output = CliOutput::new();
+    let service = args.service.as_deref().unwrap_or_default();
+    let query = format!("?service={}", utf8_percent_encode(service, NON_ALPHANUMERIC));
     if args.json {
-        output.json(&admin.get_json::<serde_json::Value>("/status")?)?;
+        output.json(&admin.get_json::<serde_json::Value>(&format!("/status{query}"))?)?;
     } else {
         // Another program may listen on this address.
-        let text = admin.get("/status.txt")?;
+        let text = admin.get(&format!("/status.txt{query}"))?;
         for line in String::from_utf8_lossy(&text).lines() {
             output.line(printable(line))?;
         }

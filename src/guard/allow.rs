@@ -31,7 +31,13 @@ pub struct AllowRules {
     common_names: SubjectRules,
     organizational_units: SubjectRules,
     pins: HashSet<Fingerprint>,
+    count: usize,
+    /// The first rules, for people.
+    first: Vec<String>,
 }
+
+/// Number of rules whose text is kept.
+const MAX_FIRST: usize = 20;
 
 /// The kind of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +54,21 @@ pub enum AllowKind {
     Spki,
     /// A SPIFFE ID among the subject alternative names.
     Uri,
+}
+
+impl AllowKind {
+    /// The key in the configuration.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::CommonName => "common_names",
+            Self::Dns => "dns",
+            Self::Email => "email",
+            Self::OrganizationalUnit => "organizational_units",
+            Self::Spki => "spki",
+            Self::Uri => "uri",
+        }
+    }
 }
 
 /// The reason for which a text is no rule, with what to write instead.
@@ -96,6 +117,21 @@ impl AllowRules {
     /// # Errors
     /// Returns an error if no certificate could match the rule.
     pub fn add(&mut self, kind: AllowKind, rule: &str) -> Result<(), AllowRuleError> {
+        self.add_to_kind(kind, rule)?;
+        self.count += 1;
+        if self.first.len() < MAX_FIRST {
+            self.first.push(format!("{} {rule:?}", kind.as_str()));
+        }
+        Ok(())
+    }
+
+    /// The number of rules, and the first of them with their kinds.
+    #[must_use]
+    pub fn summary(&self) -> (usize, &[String]) {
+        (self.count, &self.first)
+    }
+
+    fn add_to_kind(&mut self, kind: AllowKind, rule: &str) -> Result<(), AllowRuleError> {
         match kind {
             AllowKind::CommonName => self.common_names.add(rule),
             AllowKind::Dns => self.dns.add(rule),

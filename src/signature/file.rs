@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use minisign_verify::Signature;
 
 use super::{KeyId, SignatureError, SignatureFileError, UNTRUSTED, algorithm_and_id, text_of};
+use crate::printable::is_unprintable;
 
 /// Maximum length of a comment that is shown, in characters.
 const MAX_COMMENT: usize = 200;
@@ -113,12 +114,6 @@ impl PartialEq for FileSignature {
 }
 
 impl Eq for FileSignature {}
-
-/// Whether a terminal may act on a character, or show text in another order because of it.
-fn is_unprintable(it: char) -> bool {
-    it.is_control()
-        || matches!(it, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}')
-}
 
 fn parse_signature(text: &str) -> Result<(KeyId, Signature), SignatureFileError> {
     let lines: Vec<&str> = text.lines().collect();

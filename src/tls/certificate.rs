@@ -112,6 +112,11 @@ impl CertificateSummary {
         names.find(|name| !name.is_empty()).unwrap_or(&self.fingerprint)
     }
 
+    /// The subject alternative names in one line.
+    pub(crate) fn names(&self) -> String {
+        self.alternative_names().map(String::as_str).collect::<Vec<_>>().join(", ")
+    }
+
     /// The subject alternative names: URIs, DNS names, email addresses, IP addresses.
     pub fn alternative_names(&self) -> impl Iterator<Item = &String> {
         [&self.uris, &self.dns_names, &self.emails, &self.ip_addresses].into_iter().flatten()

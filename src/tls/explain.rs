@@ -100,9 +100,6 @@ pub(super) fn path_error(error: &webpki::Error) -> String {
         webpki::Error::EndEntityUsedAsCa => {
             "a certificate in the chain issued another one, but is not a CA".to_owned()
         }
-        webpki::Error::InvalidSignatureForPublicKey => {
-            "the signature of the certificate does not verify with the key of its issuer".to_owned()
-        }
         webpki::Error::MaximumPathBuildCallsExceeded => {
             "the certificates allow too many paths to a trust anchor".to_owned()
         }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use rustls::{AlertDescription, CertificateError, Error, OtherError};
+use rustls::{AlertDescription, CertificateError, Error};
 
 use crate::guard::NameCheck;
 
@@ -134,16 +134,9 @@ fn from_certificate_error(error: &CertificateError) -> HandshakeResult {
         | CertificateError::ExpiredRevocationListContext { .. }
         | CertificateError::Revoked
         | CertificateError::UnknownRevocationStatus => HandshakeResult::Revoked,
-        CertificateError::Other(other) if is_forged(other) => HandshakeResult::UnknownIssuer,
         CertificateError::UnknownIssuer => HandshakeResult::UnknownIssuer,
         _ => HandshakeResult::Unsupported,
     }
-}
-
-/// Whether a certificate names an issuer whose key did not sign it.
-fn is_forged(error: &OtherError) -> bool {
-    let error = error.0.downcast_ref::<webpki::Error>();
-    matches!(error, Some(webpki::Error::InvalidSignatureForPublicKey))
 }
 
 #[cfg(test)]

@@ -16,11 +16,6 @@ pub(super) struct TooManyCertificates {
     pub(super) allowed: usize,
 }
 
-/// An RSA key that is too short for a signature.
-#[derive(thiserror::Error)]
-#[error("the RSA key of the certificate has less than 2,048 bits")]
-pub(super) struct ShortKey;
-
 /// A policy for the whole path, in a handshake whose path was not recorded.
 #[derive(thiserror::Error)]
 #[error(
@@ -30,12 +25,6 @@ pub(super) struct UnknownPath;
 
 // rustls writes the debug form of an error of others into its message.
 impl fmt::Debug for TooManyCertificates {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{self}")
-    }
-}
-
-impl fmt::Debug for ShortKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{self}")
     }
@@ -75,7 +64,10 @@ pub(super) fn certificate_error(error: Error) -> CertificateError {
             required: purpose(context.required.oid_values().collect()),
             presented: context.present.into_iter().map(purpose).collect(),
         },
-        Error::UnknownIssuer => CertificateError::UnknownIssuer,
+        // A CA has the name of the issuer and another key.
+        Error::InvalidSignatureForPublicKey | Error::UnknownIssuer => {
+            CertificateError::UnknownIssuer
+        }
         Error::UnknownRevocationStatus => CertificateError::UnknownRevocationStatus,
         Error::UnsupportedSignatureAlgorithmContext(context) => {
             CertificateError::UnsupportedSignatureAlgorithmContext {

@@ -5,6 +5,7 @@
 //! certificate can therefore neither raise an alarm nor reveal whether any key is in a filter.
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -20,7 +21,7 @@ use rustls::{
 use smallvec::SmallVec;
 
 use super::handshake::{self, Handshake, VerifiedClient};
-use super::verification_error::{ShortKey, UnknownPath, other};
+use super::verification_error::{UnknownPath, other};
 use crate::guard::{
     CurrentGuard, Decision, Depth, Guard, Judgement, NameCheck, Policy, RejectWith, VerdictKind,
 };
@@ -257,7 +258,9 @@ impl KeyVerifier {
         let spki = spki::of_certificate(leaf).unwrap_or_default();
         let algorithm = PublicKey::parse(spki).algorithm();
         let is_short = matches!(algorithm, Algorithm::Rsa(..MIN_RSA_BITS));
-        if is_short { other(ShortKey).into() } else { error }
+        let short =
+            || other(io::Error::other("the RSA key of the client has less than 2,048 bits"));
+        if is_short { short().into() } else { error }
     }
 }
 

@@ -73,14 +73,15 @@ fn cause_of(result: &str) -> &'static str {
 fn rejecting_update(update: &Update, view: &View) -> Option<Attention> {
     let (_, row) = update.files.first().filter(|_| update.is_jump())?;
     let problem = format!(
-        "{} rejections since its update {} ago, {:.0} before in as long; to go back, restore the \
+        "{} rejections since it was loaded {} ago, {:.0} before in as long; to go back, restore the \
          file before it, and an older filter or list with rollback = \"allow\"",
         update.recent,
         duration(update.age.as_secs()),
         update.expected
     );
     let command = shell::keygate(&["report"], view.report.configuration_path.as_deref());
-    Some(Attention { command: Some(command), ..amber(file_names(update), problem, row.as_str()) })
+    let subject = format!("update of {}", file_names(update));
+    Some(Attention { command: Some(command), ..amber(subject, problem, row.as_str()) })
 }
 
 fn file_names(update: &Update) -> String {

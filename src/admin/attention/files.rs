@@ -67,7 +67,11 @@ fn own_keys(view: &View) -> Vec<Attention> {
     let series = view.scrape.values("keygate_own_key_compromised");
     let authorizers: BTreeSet<_> =
         view.report.authorizers.iter().map(|authorizer| authorizer.name.as_str()).collect();
-    let compromised = series.filter(|(_, count)| *count > 0.0).map(|(labels, _)| {
+    let is_shown = |name: &str| view.only.as_ref().is_none_or(|only| only == name);
+    let compromised = series.filter(|(labels, count)| {
+        *count > 0.0 && is_shown(labels.get("service").copied().unwrap_or_default())
+    });
+    let compromised = compromised.map(|(labels, _)| {
         let label = |name| labels.get(name).copied().unwrap_or_default();
         let problem = format!("its own key is compromised: {}", label("role"));
         let name = label("service");

@@ -33,6 +33,10 @@ pub(super) struct ClientRow<'a> {
     pub(super) issuer: &'a str,
     pub(super) serial: &'a str,
     pub(super) fingerprint: &'a str,
+    /// The subject alternative names; empty if there are none.
+    pub(super) names: String,
+    /// The lines of a configuration that admit the client.
+    pub(super) to_admit: String,
     pub(super) last_seen: String,
     pub(super) count: u64,
     /// The addresses that the client was last seen from, without repetition.
@@ -119,6 +123,8 @@ fn row<'a>(hits: &[&'a RecentHit], now: u64) -> Option<ClientRow<'a>> {
         issuer: client.map_or("", |client| &client.issuer),
         serial: client.map_or("", |client| &client.serial),
         fingerprint: newest.fingerprint(),
+        names: client.map_or_else(String::new, CertificateSummary::names),
+        to_admit: newest.to_admit(),
         last_seen: ago(newest.last_seen, now),
         count: hits.iter().fold(0, |sum, hit| sum.saturating_add(hit.count)),
         addresses: if addresses.is_empty() { "-".to_owned() } else { addresses.join(", ") },

@@ -1,11 +1,12 @@
-//! The search in the address of the status page.
+//! The parameters in the address of the status page.
 
 use percent_encoding::percent_decode_str;
 
-/// The value of `q` in a query (HTML, "application/x-www-form-urlencoded"); empty without one.
-pub(super) fn search_of(query: Option<&str>) -> String {
-    let pairs = query.unwrap_or_default().split('&');
-    let value = pairs.filter_map(|pair| pair.strip_prefix("q=")).next().unwrap_or_default();
+/// The value of a parameter in a query (HTML, "application/x-www-form-urlencoded"); empty without
+/// one.
+pub(in crate::admin) fn parameter(query: Option<&str>, name: &str) -> String {
+    let mut pairs = query.unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
+    let value = pairs.find(|(key, _)| *key == name).map_or("", |(_, value)| value);
     percent_decode_str(&value.replace('+', " ")).decode_utf8_lossy().into_owned()
 }
 
@@ -21,7 +22,7 @@ mod tests {
             (Some("a=b"), ""),
             (Some("a=b&q=CN%3Dlost+client%2B%ff&q=x"), "CN=lost client+\u{fffd}"),
         ] {
-            assert_eq!(search_of(query), text);
+            assert_eq!(parameter(query, "q"), text);
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::admin::servers::ServerReport;
 use crate::admin::traffic::ServiceTraffic;
 use crate::guard::VerdictKind;
 use crate::metrics::{ByService, Label, QuestionResult, Scrape};
-use crate::snapshot::{AuthorizerReport, ServiceReport};
+use crate::snapshot::{AuthorizerReport, PolicyReport, ServiceReport};
 use crate::unix_time::{ago, utc};
 
 pub(super) struct ServiceRow<'a> {
@@ -26,6 +26,8 @@ pub(super) struct ServiceRow<'a> {
     pub(super) client_rejections: f64,
     /// Actions by verdict.
     pub(super) policy: String,
+    /// The rules by name.
+    pub(super) rules: String,
     pub(super) rejection: Option<String>,
 }
 
@@ -55,8 +57,20 @@ impl<'a> ServiceRow<'a> {
             failed_handshakes: counts(&traffic.failed_handshakes),
             client_rejections: traffic.client_rejections,
             policy: actions.join(", "),
+            rules: rules(policy),
             rejection: (report.last_reload.error.is_some())
                 .then(|| reason(&report.last_reload, now)),
+        }
+    }
+}
+
+/// The rules by name in one line.
+fn rules(policy: &PolicyReport) -> String {
+    match policy.rules {
+        None => "none, every client of the CAs".to_owned(),
+        Some(count) => {
+            let more = if count > policy.first_rules.len() { ", …" } else { "" };
+            format!("{count}: {}{more}", policy.first_rules.join(", "))
         }
     }
 }
@@ -98,6 +112,7 @@ impl<'a> ServerRow<'a> {
     pub(super) fn new(report: &'a ServerReport<'a>, now: u64) -> Self {
         let kind = match report.state {
             "healthy" => "good",
+            "unused" => "",
             "ejected" => "warn",
             _ => "bad",
         };

@@ -9,7 +9,7 @@ use console::Term;
 use zeroize::Zeroizing;
 
 use crate::cli::CliError;
-use crate::cli::printable::printable;
+use crate::printable::printable;
 use crate::regular_file::{FileSize, explain};
 
 #[derive(Debug, clap::Args)]

@@ -19,14 +19,14 @@ impl Checker<'_> {
         let raw = raw?;
         let path = format!("{path}.allow");
         let lists = [
-            ("dns", AllowKind::Dns, &raw.dns),
-            ("uri", AllowKind::Uri, &raw.uri),
-            ("email", AllowKind::Email, &raw.email),
-            ("common_names", AllowKind::CommonName, &raw.common_names),
-            ("organizational_units", AllowKind::OrganizationalUnit, &raw.organizational_units),
-            ("spki", AllowKind::Spki, &raw.spki),
+            (AllowKind::Dns, &raw.dns),
+            (AllowKind::Uri, &raw.uri),
+            (AllowKind::Email, &raw.email),
+            (AllowKind::CommonName, &raw.common_names),
+            (AllowKind::OrganizationalUnit, &raw.organizational_units),
+            (AllowKind::Spki, &raw.spki),
         ];
-        if lists.iter().all(|(_, _, list)| list.is_none()) {
+        if lists.iter().all(|(_, list)| list.is_none()) {
             let problem = "empty, so that no client is allowed; name clients in dns, uri, email, common_names, organizational_units or spki, or remove the table to allow every client of the CAs";
             self.invalid(path.clone(), problem);
         }
@@ -35,7 +35,8 @@ impl Checker<'_> {
             self.conflict(path.clone(), problem);
         }
         let mut rules = AllowRules::default();
-        for (key, kind, list) in lists {
+        for (kind, list) in lists {
+            let key = kind.as_str();
             let Some(list) = list else { continue };
             if list.is_empty() {
                 let problem = "empty, so that it names no client; give a name, or remove the key";

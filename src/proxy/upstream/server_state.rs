@@ -50,6 +50,8 @@ pub(crate) struct ServerState {
     last_check: Mutex<Option<HealthCheck>>,
     /// Open connections of all workers.
     connections: AtomicUsize,
+    /// Whether a connection was opened since the start.
+    was_used: AtomicBool,
     /// Ejections by all workers since the start.
     ejections: AtomicU64,
     /// End of the longest ejection, in seconds since the Unix epoch.
@@ -88,6 +90,7 @@ impl Default for ServerState {
             unhealthy_since: AtomicU64::default(),
             last_check: Mutex::default(),
             connections: AtomicUsize::default(),
+            was_used: AtomicBool::default(),
             ejections: AtomicU64::default(),
             ejected_until: AtomicU64::default(),
             failed_at: AtomicU64::default(),
@@ -136,7 +139,13 @@ impl ServerState {
     /// Counts an open connection while the guard lives.
     pub(crate) fn connect(self: &Arc<Self>) -> OpenConnection {
         self.connections.fetch_add(1, Ordering::Relaxed);
+        self.was_used.store(true, Ordering::Relaxed);
         OpenConnection(Arc::clone(self))
+    }
+
+    /// Whether a connection was opened, or a health check ended, since the start.
+    pub(crate) fn is_known(&self) -> bool {
+        self.was_used.load(Ordering::Relaxed) || self.last_check().is_some()
     }
 
     /// Number of ejections by all workers since the start.

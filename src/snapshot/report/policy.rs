@@ -19,11 +19,19 @@ pub struct PolicyReport {
     pub on_unchecked: &'static str,
     /// The action for an RSA key that anybody can factor.
     pub on_weak: &'static str,
+    /// Number of rules by name; `null` without them, when every client of the CAs is admitted.
+    pub rules: Option<usize>,
+    /// The first rules by name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub first_rules: Vec<String>,
 }
 
 impl PolicyReport {
     pub(super) fn new(policy: &Policy) -> Self {
+        let (rules, first) = policy.allow.as_ref().map(|allow| allow.summary()).unzip();
         Self {
+            rules,
+            first_rules: first.unwrap_or_default().to_vec(),
             on_cleared: policy.on_cleared.as_str(),
             on_confirmed: policy.on_confirmed.as_str(),
             on_listed: policy.on_listed.as_str(),

@@ -5,11 +5,14 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Output};
 
+use keygate::spki::Fingerprint;
+use rcgen::SanType;
 use serde_json::{Value, json};
 
 use crate::support::keygate::{BINARY, Keygate, keygate};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Pki};
+use crate::support::program::reserved_address;
 use crate::support::proxy::{Configuration, Configure, Proxy};
 use crate::support::{output_text, system, write_filter};
 
@@ -48,7 +51,7 @@ fn the_status_has_what_the_page_shows_and_begins_with_what_needs_attention() {
         "\nservice test: 127.0.0.1:0 for any other\n  connections 0 of 10000, requests a minute ",
         "\n  rejections 1, failed handshakes compromised: 1\n",
         "\n  server http://127.0.0.1:",
-        ": healthy, last check none, connections ",
+        ": unused, last check none, connections ",
         "\nweak keys: invalid, small-factors, roca, fermat, wiener\n",
         "\n  verdict probable: ",
         "\n  action reject: ",
@@ -66,7 +69,7 @@ fn the_status_has_what_the_page_shows_and_begins_with_what_needs_attention() {
     run(&proxy.pki, &admin, &["drain"]);
     let shown = text(&run(&proxy.pki, &admin, &["status"]));
     let lines: Vec<&str> = shown.lines().collect();
-    assert_eq!(lines[0], "needs attention: 3", "{shown}");
+    assert_eq!(lines[0], "needs attention: 3 (2 red, 1 amber)", "{shown}");
     assert!(lines[1].starts_with("  red: configuration: rejected: "), "{shown}");
     assert!(lines[1].contains("did you mean \"workers\"?"), "the whole reason: {shown}");
     let (file, configuration) = (proxy.pki.path("lost.pkbf"), proxy.pki.path("keygate.toml"));
@@ -233,6 +236,91 @@ fn the_subject_of_a_client_forges_no_line_and_controls_no_terminal() {
     }
     let (_, page) = proxy.admin("/status.txt");
     assert!(!page.contains('\u{1b}') && !page.contains("\n  red, forged"), "{page}");
+}
+
+/// The right-to-left override would show `gro.elpmaxe` as `example.org`.
+#[test]
+fn characters_that_change_the_order_of_a_text_are_escaped() {
+    let proxy = Proxy::new();
+    let evil = proxy.pki.client("\u{202e}gro.elpmaxe", Kind::P256);
+    write_filter(&proxy.pki.path("lost.pkbf"), &[&evil.spki]);
+    let proxy = proxy.start();
+    proxy.rejects(&evil);
+    let admin = proxy.admin_address().to_string();
+    let shown = ["status", "report"].map(|it| text(&run(&proxy.pki, &admin, &[it])));
+    for shown in shown.into_iter().chain(["/", "/status.txt"].map(|path| proxy.admin(path).1)) {
+        assert!(
+            shown.contains("CN=\\u{202e}gro.elpmaxe") && !shown.contains('\u{202e}'),
+            "{shown}"
+        );
+    }
+}
+
+#[test]
+fn a_client_is_shown_with_its_names_the_rules_and_the_lines_that_admit_it() {
+    let rules = "uri = [\"spiffe://example.org/orders/*\"], dns = [\"a.example\"]";
+    let proxy = Proxy::new();
+    let names = [SanType::URI("spiffe://example.org/stock/b".try_into().unwrap())];
+    let other = proxy.pki.workload("other", &names);
+    let client_auth =
+        format!("client_auth = {{ trust_anchors = \"ca.pem\", allow = {{ {rules} }} }}");
+    let proxy = proxy.service(&client_auth).start();
+    proxy.rejects(&other);
+    proxy.rejects(&proxy.lost);
+    let admin = proxy.admin_address().to_string();
+    let (status, report) =
+        (text(&run(&proxy.pki, &admin, &["status"])), text(&run(&proxy.pki, &admin, &["report"])));
+    let in_use = "\n  rules by name: 2: dns \"a.example\", uri \"spiffe://example.org/orders/*\"\n";
+    assert!(status.contains(in_use), "{status}");
+    let exception = format!(
+        "\n      [[exceptions]]\n      fingerprint = \"{}\"\n      until = 2",
+        Fingerprint::of(&proxy.lost.spki)
+    );
+    let rule = "\n      client_auth.allow: uri = [\"spiffe://example.org/stock/b\"]\n";
+    for shown in [&status, &report] {
+        assert!(shown.contains(rule) && shown.contains(&exception), "{shown}");
+    }
+    for shown in [&status, &report] {
+        assert!(shown.contains("\n    names spiffe://example.org/stock/b\n"), "{shown}");
+    }
+    let page = proxy.admin("/").1;
+    for part in ["names spiffe://example.org/stock/b", "rules by name: 2: dns", "[[exceptions]]"] {
+        assert!(page.contains(part), "{part:?} is not in {page}");
+    }
+}
+
+#[test]
+fn the_status_of_one_service_leaves_out_the_others() {
+    let second = reserved_address();
+    let mut proxy = Proxy::new();
+    let more = format!("listen = \"{second}\"");
+    proxy.configuration = proxy.configuration.second_service(&more);
+    let proxy = proxy.start();
+    proxy.rejects(&proxy.lost);
+    let status: Value = proxy.status();
+    let names: Vec<_> = status["services"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["name"].as_str().unwrap())
+        .collect();
+    let [first, other] = names[..] else { panic!("{names:?}") };
+    let admin = proxy.admin_address().to_string();
+    for (name, absent, clients) in [(first, other, 1), (other, first, 0)] {
+        let shown = text(&run(&proxy.pki, &admin, &["status", "--service", name]));
+        assert!(shown.contains(&format!("\nservice {name}: ")), "{shown}");
+        assert!(!shown.contains(&format!("\nservice {absent}: ")), "{shown}");
+        assert!(shown.contains(&format!("\nrejected and flagged clients: {clients}")), "{shown}");
+        let json = text(&run(&proxy.pki, &admin, &["status", "--service", name, "--json"]));
+        let json: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["services"].as_array().unwrap().len(), 1, "{json}");
+        let (code, page) = proxy.admin(&format!("/?service={name}"));
+        assert_eq!((code, page.contains(&format!("id=\"service-{absent}\""))), (200, false));
+    }
+    assert_eq!(proxy.admin("/status?service=none").0, 404);
+    let unknown = run(&proxy.pki, &admin, &["status", "--service", "none"]);
+    assert_ne!(unknown.status.code(), Some(0));
+    assert!(output_text(&unknown).contains("no service or authorizer is \"none\""));
 }
 
 /// The arguments of `command`, as `sh` reads them.

@@ -56,7 +56,7 @@ fn busy() -> (Running, Client) {
     std::fs::write(proxy.pki.path("deny.txt"), "no fingerprint").unwrap();
     proxy.wait_for_status("clients and conditions", |status| {
         let failed = &status["traffic"]["test"]["failed_handshakes"];
-        status["attention"].as_array().unwrap().len() == 4 && failed["compromised"] == 60.0
+        status["attention"].as_array().unwrap().len() == 5 && failed["compromised"] == 60.0
     });
     (proxy, open)
 }
@@ -87,6 +87,7 @@ fn the_page_answers_its_four_questions_at_both_widths_and_in_both_colour_schemes
         ["bad", "filter lost", "filter-lost"],
         ["bad", "list deny", "list-deny"],
         ["warn", "service test", "server-1"],
+        ["warn", "service test", "service-test"],
         ["warn", "exception of OPS-1412 (00000000…)", "expiry-0"],
     ]);
     let found = browser.run(links);
@@ -97,7 +98,7 @@ fn the_page_answers_its_four_questions_at_both_widths_and_in_both_colour_schemes
     let first = "const first = document.querySelector('main > section');
         return [first.id, first.className, first.getBoundingClientRect().top < 200]";
     assert_eq!(browser.run(first), json!(["attention", "bad", true]));
-    assert!(browser.run("return document.title").as_str().unwrap().starts_with("(4) keygate on "));
+    assert!(browser.run("return document.title").as_str().unwrap().starts_with("(5) keygate on "));
     let target = "document.querySelector('#attention a').click();
         return document.querySelector('tr:target').id";
     assert_eq!(browser.run(target), "filter-lost");
