@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use keygate::config::{ExpiredCrl, RevocationDepth};
-use keygate::tls::{ClientVerifier, CrlIssuers, CrlLoader, CrlMarks, Crls, TrustAnchors};
+use keygate::tls::{ClientVerifier, CrlIssuers, CrlLoader, CrlMarks, TrustAnchors};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, CustomExtension, DnType,
     ExtendedKeyUsagePurpose as Purpose, IsCa, Issuer, KeyIdMethod, KeyPair,
@@ -556,25 +556,17 @@ fn keygate(case: &Case, made: &Made) -> Option<String> {
             Ok(issuers) => issuers,
             Err(error) => return Some(error.to_string()),
         };
-        let mut loader = CrlLoader {
-            issuers: &issuers,
-            // A list in use may expire.
-            expired: ExpiredCrl::Accept,
-            now: now.as_secs(),
-            in_use: None,
-            keep_issuers: false,
-            marks: &CrlMarks::new(),
-            crls: Crls::default(),
-        };
+        // A list in use may expire.
+        let marks = CrlMarks::new();
+        let mut loader = CrlLoader::new(&issuers, ExpiredCrl::Accept, &marks, now.as_secs());
         for list in &made.lists {
-            if let Err(error) = loader.add(Path::new("list"), list) {
-                return Some(error.to_string());
-            }
+            loader.add(Path::new("list"), list);
         }
-        match loader.finish() {
-            Ok(crls) => verifier = verifier.with_crls(Arc::new(crls), ExpiredCrl::Reject, depth),
-            Err(errors) => return Some(format!("{errors:?}")),
+        let update = loader.finish();
+        if let Some((_, problem)) = update.problems.first() {
+            return Some(problem.to_string());
         }
+        verifier = verifier.with_crls(Arc::new(update.crls), ExpiredCrl::Reject, depth);
         if made.lists.is_empty() {
             return Some("no list".to_owned());
         }

@@ -185,10 +185,8 @@ async fn handshake(
                 None => HandshakeResult::from_error(&error),
             };
             // The error of the signature is the same as that of a certificate.
-            let error = match result {
-                HandshakeResult::BadSignature => io::Error::other(UNPROVEN),
-                _ => error,
-            };
+            let is_unproven = result == HandshakeResult::BadSignature;
+            let error = if is_unproven { io::Error::other(UNPROVEN) } else { error };
             let failure = HandshakeFailure::new(result);
             Err(HandshakeFailure { error: Some(error), refusal, tcp: Some(tcp), ..failure })
         }

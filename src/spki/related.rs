@@ -173,9 +173,9 @@ impl<'a> PublicKey<'a> {
             ParsedKey::Other => {}
             ParsedKey::OtherSpelling(spki) => {
                 // One type of visitor, because this function calls itself.
-                let visit: &mut dyn FnMut(Encoding, &[u8]) = &mut |encoding, spki| match encoding {
-                    Encoding::Presented => visit(Encoding::Canonical, spki),
-                    related => visit(related, spki),
+                let visit: &mut dyn FnMut(Encoding, &[u8]) = &mut |encoding, spki| {
+                    let is_first = encoding == Encoding::Presented;
+                    visit(if is_first { Encoding::Canonical } else { encoding }, spki);
                 };
                 PublicKey::parse(spki).for_each_related(exponents, visit);
             }

@@ -231,12 +231,14 @@ fn the_windows_of_an_upload_grow_while_its_server_reads() {
     let (mut initial, mut window, mut of_connection) = (65_535_i64, 65_535_i64, 65_535_i64);
     let (mut sent, mut most) = (0, 0);
     while sent < total {
-        let size = window.min(of_connection).min(16_384).min((total - sent) as i64);
+        let open = usize::try_from(window.min(of_connection)).unwrap_or(0);
+        let size = open.min(16_384).min(total - sent);
         if size > 0 {
-            let last = u8::from(sent + size as usize == total);
-            client.send(&frame(DATA, last, 1, &vec![b'x'; size as usize]));
-            sent += size as usize;
-            (window, of_connection) = (window - size, of_connection - size);
+            let last = u8::from(sent + size == total);
+            client.send(&frame(DATA, last, 1, &vec![b'x'; size]));
+            sent += size;
+            let sent = i64::try_from(size).unwrap();
+            (window, of_connection) = (window - sent, of_connection - sent);
             if most > 0 {
                 continue;
             }

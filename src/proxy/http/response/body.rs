@@ -252,15 +252,11 @@ impl StreamedResponse {
         http: &HttpConnection,
     ) -> Poll<Result<(), BodyError>> {
         loop {
-            if let Some(wait) = &mut self.share_wait {
-                if wait.as_mut().poll(context).is_pending() {
-                    let is_over = self.idle_timeout.poll(context).is_ready();
-                    return if is_over {
-                        Poll::Ready(Err(BodyError::OverShare))
-                    } else {
-                        Poll::Pending
-                    };
-                }
+            if let Some(wait) = &mut self.share_wait
+                && wait.as_mut().poll(context).is_pending()
+            {
+                ready!(self.idle_timeout.poll(context));
+                return Poll::Ready(Err(BodyError::OverShare));
             }
             if http.holder(BufferClass::Response).has_share() {
                 self.share_wait = None;
