@@ -85,7 +85,7 @@ fn caddy_fails_no_request_while_one_of_two_instances_is_drained() {
         let first = "forward_auth unix//run/keygate/ask.sock";
         let text = replaced(&text, first, &format!("{first} unix/{}", second.socket().display()));
         // A loaded machine exceeds the documented time.
-        replaced(&text, "lb_try_duration 1s", "lb_try_duration 30s")
+        replaced(&text, "lb_try_duration 3s", "lb_try_duration 30s")
     });
     let Some(mut scene) = scene else { return };
     let (pki, client) = (&scene.running.pki, &scene.running.good);

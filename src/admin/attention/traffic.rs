@@ -75,20 +75,23 @@ fn failed_exchanges((service, traffic): (&String, &ServiceTraffic)) -> Option<At
 
 /// Share of `max_connections` from which an address needs attention.
 const FULL: f64 = 0.95;
+/// The same share for an authorizer. A single asker may have four fifths of its address.
+const FULL_OF_ASKERS: f64 = 0.75;
 
 /// An address with nearly as many connections as the services on it may have.
 fn full_address(load: &AddressLoad, view: &View) -> Option<Attention> {
     let AddressLoad { address, open, max } = load;
-    if (*open as f64) < FULL * *max as f64 {
+    let address = address.to_string();
+    let service = view.report.services.iter().find(|service| service.listen == address);
+    let authorizer = view.report.authorizers.iter().find(|it| it.listen == address);
+    let full = if authorizer.is_some() { FULL_OF_ASKERS } else { FULL };
+    if (*open as f64) < full * *max as f64 {
         return None;
     }
     let problem = format!(
         "{open} of {max} connections are open, handshakes included, and new ones wait at the \
          limit: see limits.max_connections"
     );
-    let address = address.to_string();
-    let service = view.report.services.iter().find(|service| service.listen == address);
-    let authorizer = view.report.authorizers.iter().find(|it| it.listen == address);
     let row = (service.map(|service| format!("service-{}", service.name)))
         .or(authorizer.map(|authorizer| format!("authorizer-{}", authorizer.name)))?;
     Some(red(format!("address {address}"), problem, row))

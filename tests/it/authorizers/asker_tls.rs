@@ -170,7 +170,7 @@ fn grpcio_asks_over_tls_if_its_certificate_is_of_the_ca() {
 }
 
 /// The server of a HAProxy that keygate accepts.
-const CHECKED: &str = "check inter 1s";
+const CHECKED: &str = "check inter 500ms fall 2 on-marked-down shutdown-sessions";
 /// Without health checks each request of a client is a question.
 const UNCHECKED: &str = "";
 
@@ -195,7 +195,7 @@ fn haproxy_asks_over_tls_if_its_certificate_is_of_the_ca() {
             std::fs::write(&path, pem.concat()).unwrap();
             format!(" crt {}", path.display())
         });
-        let unix = format!("server keygate unix@{} check inter 1s", keygate.socket().display());
+        let unix = format!("server keygate unix@{} {CHECKED}", keygate.socket().display());
         let tls = format!(
             "server keygate {} ssl verify required ca-file {} sni str(localhost) force-{version}{crt} {check}",
             keygate.keygate.authorizer_address("edge"),

@@ -553,7 +553,7 @@ fn the_health_check_of_haproxy_follows_readiness_while_questions_are_answered() 
 fn each_of_a_hundred_clients_of_two_threads_gets_its_own_answer() {
     let edge = Edge::start("haproxy", Authorizer::of("haproxy"), |files| {
         // One connection for many questions.
-        files.global("    nbthread 2").replace("check inter 1s", "check inter 1s maxconn 2")
+        files.global("    nbthread 2").replace("check inter 500ms", "check inter 500ms maxconn 2")
     });
     let Some(edge) = edge else { return };
     let configs =

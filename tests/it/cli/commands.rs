@@ -63,7 +63,7 @@ fn a_reload_prints_each_rejected_file_with_the_whole_reason() {
         "keygate.toml:1:1: wrokers: ",
         "did you mean \"workers\"?",
         "keygate.toml:2:1: lsits: ",
-        "service test rejected: ",
+        "service test rejected (content): ",
         "ca.pem",
         " is in use, rejected: 3\n",
     ] {

@@ -251,7 +251,7 @@ fn cases(lost: &Party, other: &Party) -> Vec<Case> {
             "unreachable",
             "broke off",
         ),
-        case("a close", Arc::new(|_| Ok(())), "unreachable", "connection closed"),
+        case("a close", Arc::new(|_| Ok(())), "unreachable", "closed the connection"),
         case(
             "no HTTP",
             Arc::new(|stream| stream.write_all(b"SSH-2.0-x\r\n\r\n")),

@@ -239,7 +239,7 @@ fn candidates(kind: &Kind) -> Vec<Value> {
         Kind::List(of) if of.is_empty() => vec![value("[\"10.1.0.0/16\"]"), value("[\"other\"]")],
         Kind::List(of) => of.iter().map(|word| value(&format!("[{word:?}]"))).collect(),
         Kind::Servers => vec![value("[\"http://127.0.0.1:7\"]")],
-        Kind::Size => texts(&["9KiB"]),
+        Kind::Size => texts(&["9KiB", "9MiB"]),
         Kind::Source => texts(&["xfcc"]),
         Kind::Text => texts(&["127.0.0.1:7", "other", "/other", &"0".repeat(64)]),
         Kind::Word(of) => of.iter().cloned().map(Value::String).collect(),

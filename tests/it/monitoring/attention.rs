@@ -144,11 +144,12 @@ fn an_address_whose_connections_are_all_in_their_handshakes_needs_attention() {
 
 #[test]
 fn an_authorizer_without_a_free_connection_needs_attention() {
-    let limits = "client_auth = { trust_anchors = \"ca.pem\" }\nlimits = { max_connections = 1 }\n";
+    let limits = "client_auth = { trust_anchors = \"ca.pem\" }\nlimits = { max_connections = 4 }\n";
     let asked = AskedKeygate::start(&format!("{UNIX}{limits}"));
-    let _asker = asked.connect();
+    // The address permits one more, for another asker.
+    let _askers: [_; 4] = std::array::from_fn(|_| asked.connect());
     let subject = format!("address unix:{}", asked.pki.path("ask.sock").display());
-    let (level, _) = wait_for_condition(&asked.keygate, &subject, "1 of 1 connections are open");
+    let (level, _) = wait_for_condition(&asked.keygate, &subject, "4 of 5 connections are open");
     assert_eq!(level, "red");
     assert_eq!(asked.keygate.status()["attention"][0]["row"], "authorizer-edge");
 }
