@@ -34,7 +34,7 @@ pub struct WorkerMetrics {
     pub confirmation_waits_active: IntGauge,
     /// For how long they were held, in seconds.
     pub confirmation_wait_duration: Histogram,
-    /// RSA keys that the worker has checked, because it had no result for them.
+    /// Keys that the worker has checked for weakness, because it had no result for them.
     weak_key_checks: IntCounter,
     /// Bytes that clients hold.
     buffered: Family<BufferClass, IntGauge>,
@@ -116,7 +116,7 @@ impl WorkerMetrics {
         .buckets(HANDSHAKE_BUCKETS.to_vec());
         let weak_key_checks = IntCounter::with_opts(opts(
             "weak_key_checks_total",
-            "RSA keys that were checked for weakness. A known key is checked again only if its result has been dropped.",
+            "Keys that were checked for weakness. A known key is checked again only if its result has been dropped.",
         ));
         let buffered = IntGaugeVec::new(
             opts("buffered_bytes", "Memory that clients hold in buffers, by what it is held for."),
@@ -149,7 +149,7 @@ impl WorkerMetrics {
         })
     }
 
-    /// Sets the number of RSA keys that the worker has checked since its start.
+    /// Sets the number of keys that the worker has checked since its start.
     pub fn set_weak_key_checks(&self, total: u64) {
         self.weak_key_checks.inc_by(total.saturating_sub(self.weak_key_checks.get()));
     }

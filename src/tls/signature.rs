@@ -2,6 +2,7 @@
 
 use rustls::crypto::aws_lc_rs::default_provider;
 use x509_cert::der::asn1::{AnyRef, BitStringRef};
+#[cfg(feature = "proxy")]
 use x509_cert::der::oid::ObjectIdentifier;
 use x509_cert::der::{Decode, ErrorKind, Reader, Result, SliceReader, Tag, Tagged};
 

@@ -33,7 +33,11 @@ impl ClientVerifier {
     ) -> Result<VerifiedPath, rustls::Error> {
         let parsed = EndEntityCert::try_from(leaf).map_err(certificate_error)?;
         if let Some(pin) = self.anchors.pin(leaf) {
-            return self.verify_pin(pin, &parsed, now).map_err(rustls::Error::from);
+            #[cfg(feature = "proxy")]
+            if let Some(revocation) = &self.revocation {
+                revocation.check_pin(&parsed, now).map_err(certificate_error)?;
+            }
+            return self.verify_pin(pin, now).map_err(rustls::Error::from);
         }
         let completed: SmallVec<[_; 16]>;
         let candidates = match self.anchors.has_no_intermediates() {
@@ -77,22 +81,13 @@ impl ClientVerifier {
         path.ok_or_else(|| certificate_error(webpki::Error::UnknownIssuer).into())
     }
 
-    /// The path of a client with a pinned certificate.
-    fn verify_pin(
-        &self,
-        index: usize,
-        leaf: &EndEntityCert<'_>,
-        now: UnixTime,
-    ) -> Result<VerifiedPath, CertificateError> {
+    /// The path of a client with a pinned certificate, if it is valid now.
+    fn verify_pin(&self, index: usize, now: UnixTime) -> Result<VerifiedPath, CertificateError> {
         let unknown = || certificate_error(webpki::Error::UnknownIssuer);
         let (_, facts) = self.anchors.get(index).ok_or_else(unknown)?;
         check_dates(facts.validity, now).map_err(certificate_error)?;
         if let Some(problem) = &facts.problem {
             return Err(other(problem.clone()));
-        }
-        #[cfg(feature = "proxy")]
-        if let Some(revocation) = &self.revocation {
-            revocation.check_pin(leaf, now).map_err(certificate_error)?;
         }
         let route = PathRoute { places: smallvec![0] };
         Ok(VerifiedPath::new(route, Arc::clone(&self.anchors), facts.validity.not_after))

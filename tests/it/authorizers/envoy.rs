@@ -384,7 +384,7 @@ fn a_certificate_within_a_name_of_a_certificate_is_rejected() {
     assert_eq!(envoy.get(&config), "200");
 }
 
-/// The details that Istio configures at its gateways, read from its source and not from a cluster.
+/// The details in XFCC that Istio documents for its gateways. They were not read from a cluster.
 /// Envoy repeats `URI` and `DNS`.
 #[test]
 fn a_client_with_several_names_is_judged_by_the_xfcc_of_istio() {
