@@ -148,9 +148,9 @@ impl Admissions {
         [window, last]: [Option<Rejections>; 2],
     ) -> Option<Update> {
         let is_new = self.generation > 0 && self.generation != report.generation;
-        // An update that causes rejections stays until they end, although others follow.
+        // An update that causes rejections stays for an hour, although others follow.
         if let (true, Some(base), Some(window)) = (is_new, last, window)
-            && !self.update.as_ref().is_some_and(Update::is_jump)
+            && !self.update.as_ref().is_some_and(|it| it.age < ATTRIBUTED && it.is_jump())
         {
             let (files, before) =
                 (loaded_files(report, self.compared), (base.1 - window.1) / minutes(window, base));

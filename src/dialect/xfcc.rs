@@ -2,8 +2,8 @@
 //!
 //! Envoy writes `URI=` and `DNS=` without quotes, and the holder of a certificate may have chosen
 //! them: `spiffe://x,Cert="..."` makes a second element. So there is one element, and each key once
-//! except these two, which Envoy repeats for several names. Envoy writes them after the certificate,
-//! so that a certificate after a name is one that the client has written.
+//! except these two and `By`, which Envoy repeats for several names. It writes the client's names
+//! after the certificate, so a certificate after a name is one that the client has written.
 
 use std::fmt::Write;
 
@@ -38,7 +38,7 @@ pub(crate) fn write(leaf: &CertificateDer<'_>) -> String {
 /// the one of `Cert`. No other key is read.
 ///
 /// # Errors
-/// Returns an error if `value` is not one element with each key once, `URI` and `DNS` excepted, if
+/// Returns an error if `value` is not one element with each key once, except `By`, `DNS` and `URI`, if
 /// it has neither `Cert` nor `Chain` before these, or if either has anything but certificates.
 pub fn read(value: &[u8]) -> Result<Chain, MalformedValue> {
     let (mut leaf, mut chain, mut has_names) = (None, None, false);
@@ -48,6 +48,9 @@ pub fn read(value: &[u8]) -> Result<Chain, MalformedValue> {
     while let Some(pairs) = rest {
         let pair = Pair::first(pairs)?;
         rest = pair.rest;
+        if is(&pair, "By") {
+            continue;
+        }
         let is_certificate = is(&pair, "Cert") || is(&pair, "Chain");
         if is(&pair, "URI") || is(&pair, "DNS") {
             has_names = true;
@@ -169,7 +172,8 @@ mod tests {
     fn separators_in_quotes_belong_to_the_value() {
         let [leaf] = certificates::<1>();
         for subject in [r#"CN=a\",Cert=b;"#, r"CN=a\\", r#"O=\"x, y\";CN=z"#, ""] {
-            let value = format!("By=spiffe://a;Subject=\"{subject}\";{}", cert(&leaf));
+            let value =
+                format!("By=spiffe://a;By=spiffe://b;Subject=\"{subject}\";{}", cert(&leaf));
             assert_eq!(
                 read(value.as_bytes()).unwrap().as_slice(),
                 std::slice::from_ref(&leaf),

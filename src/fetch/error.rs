@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use hyper::StatusCode;
 
-use super::record::directory_of;
 use crate::badkeys::MetadataError;
 use crate::config::SourceUrl;
 use crate::http_client::ExchangeError;
@@ -376,9 +375,9 @@ fn remedy_of_owner(path: &Path, owner: u32, user: u32) -> String {
     if user == 0 {
         return format!("run it as user {owner}, or use another directory");
     }
-    // Root has fetched the file before.
-    let directory = directory_of(path).display();
-    format!("give the directory to this user with chown -R {user} {directory}")
+    // Root has fetched the file before. Its directory may hold other files.
+    let path = path.display();
+    format!("give it to this user with chown -R {user} {path}, and a directory for downloads alone")
 }
 
 fn remedy_of_rejection(rejection: &FilterRejection) -> &'static str {

@@ -13,6 +13,9 @@ use crate::permit::ClientKey;
 const INITIAL_WINDOW: u64 = 65_535;
 /// Multiple of the free window that one client may hold.
 const SHARE: u64 = 3;
+/// Part of a large window that is enough for others, 1 MiB. nginx returns nothing of its 2 GiB before
+/// three quarters are taken.
+const RESERVE: u64 = 1 << 20;
 
 /// The window of a connection.
 #[derive(Debug)]
@@ -44,7 +47,7 @@ impl SendWindow {
     /// otherwise.
     pub(crate) fn has_room(&self, client: ClientKey) -> bool {
         let state = self.0.borrow();
-        state.room(client) >= state.size / 4
+        state.room(client) >= (state.size / 4).min(RESERVE / 4)
     }
 
     /// Records a WINDOW_UPDATE of the server; stream 0 is the connection.
@@ -61,12 +64,14 @@ impl SendWindow {
 }
 
 impl WindowState {
-    /// Bytes that a client may send: it then holds three times the rest at most. A server need not
-    /// return the window of a complete upload by stream, so nobody holds more than is taken.
+    /// Bytes that a client may send: it then holds three times the rest at most, or leaves
+    /// [`RESERVE`]. A server need not return the window of a complete upload by stream, so nobody
+    /// holds more than is taken.
     fn room(&self, client: ClientKey) -> u64 {
         let held = self.held.get(&client).copied().unwrap_or_default();
         let held = held.min(self.size.saturating_sub(self.free));
-        self.free.saturating_mul(SHARE).saturating_sub(held) / (SHARE + 1)
+        let share = self.free.saturating_mul(SHARE).saturating_sub(held) / (SHARE + 1);
+        share.max(self.free.saturating_sub(RESERVE))
     }
 
     fn give_back(&mut self, stream: u32, count: u64) {
@@ -128,6 +133,10 @@ impl Drop for WindowShare {
         let mut state = self.window.0.borrow_mut();
         state.give_back(self.stream, u64::MAX);
         state.uploads.remove(&self.stream);
+        if state.uploads.is_empty() {
+            // h2 discards what a reset stream had queued, without a WINDOW_UPDATE.
+            state.free = state.size;
+        }
         state.waiting.drain(..).for_each(Waker::wake);
     }
 }
@@ -168,5 +177,21 @@ mod tests {
         drop((stalled, more, other));
         let state = window.0.borrow();
         assert!(state.held.is_empty() && state.uploads.is_empty());
+    }
+
+    #[test]
+    fn a_client_may_take_a_large_window_but_a_reserve_and_resets_lose_nothing() {
+        let client = |last| ClientKey::new(None, IpAddr::V4(Ipv4Addr::new(192, 0, 2, last)));
+        let window = Rc::<SendWindow>::default();
+        let size = u32::MAX / 2;
+        window.record_update(0, size - 65_535);
+        let [upload, other] = [1, 2].map(|it| WindowShare::new(&window, client(it), it.into()));
+        let taken = usize::try_from(u64::from(size) - RESERVE).unwrap();
+        assert_eq!(room(&upload), taken);
+        upload.record_sent(taken);
+        assert_eq!(room(&upload), 0);
+        assert_eq!(room(&other), (1 << 20) / 4 * 3);
+        drop((upload, other));
+        assert_eq!(window.0.borrow().free, u64::from(size));
     }
 }

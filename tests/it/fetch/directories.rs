@@ -68,8 +68,9 @@ fn a_directory_of_root_is_given_to_the_user_that_fetches() {
     for path in [directory.clone(), directory.join(".lost.pkbf.fetch")] {
         create_dir(path).unwrap();
     }
-    let remedy = format!("give the directory to this user with chown -R {USER} ");
-    rejected(&run_as_user(&scene), &format!("{remedy}{}", directory.display()));
+    let part = directory.join(".lost.pkbf.fetch");
+    let remedy = format!("give it to this user with chown -R {USER} {}", part.display());
+    rejected(&run_as_user(&scene), &remedy);
     for path in [directory.clone(), directory.join(".lost.pkbf.fetch")] {
         chown(path, Some(USER), None).unwrap();
     }

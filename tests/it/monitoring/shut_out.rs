@@ -27,8 +27,12 @@ fn condition(status: &Value, subject: &str) -> Option<(String, String, Value)> {
     Some((text(&it["level"]), text(&it["problem"]), it["command"].clone()))
 }
 
+/// Waits until the condition has counted all of the [`MANY`] clients. A client reads its rejection
+/// before it is counted.
 fn wait_for_condition(keygate: &Keygate, subject: &str) -> (String, String, Value) {
-    let status = keygate.wait_for_status(subject, |status| condition(status, subject).is_some());
+    let is_counted = |(_, problem, _): (_, String, _)| problem.contains(&MANY.to_string());
+    let status = keygate
+        .wait_for_status(subject, |status| condition(status, subject).is_some_and(is_counted));
     condition(&status, subject).unwrap()
 }
 
