@@ -1,7 +1,7 @@
 //! The connections of each asker, over all workers.
 //!
-//! An asker may hold `max_connections`. The address permits a quarter more, so that another asker
-//! always gets through.
+//! An asker may hold `max_connections`. The address permits a quarter more, so one asker never
+//! fills it.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

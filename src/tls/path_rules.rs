@@ -187,7 +187,7 @@ impl PathRules {
             return Some(PathRule::Purpose);
         }
         match self.is_ca {
-            // Nobody looks up the serial number of a root.
+            // The serial number of a root is never looked up.
             true => (!self.may_issue()).then_some(PathRule::KeyCertSign),
             false => self.client_problem(),
         }

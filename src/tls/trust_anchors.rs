@@ -60,7 +60,7 @@ pub struct AnchorCounts {
     pub pins: usize,
 }
 
-/// What was read from a certificate when it was loaded.
+/// Facts read from a certificate when it was loaded.
 #[derive(Debug)]
 pub(super) struct AnchorFacts {
     pub(super) kind: AnchorKind,
@@ -300,8 +300,8 @@ fn issuers(certificates: &[CertificateDer<'_>], facts: &[AnchorFacts]) -> Vec<Ve
 
 /// Makes intermediates of the roots that a root leads to.
 ///
-/// Of a circle of CAs that no root leads to, one stays a root: the first of the file, or the one
-/// that its issuers lead to.
+/// One CA of a circle that no root leads to stays a root: the first of the file, or the CA that
+/// its issuers lead to.
 fn tell_apart(facts: &mut [AnchorFacts], issuers: &[Vec<usize>]) {
     let issuers_of = |index: usize| issuers.get(index).map_or(&[][..], Vec::as_slice);
     let mut open: Vec<usize> = (0..facts.len()).collect();

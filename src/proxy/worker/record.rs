@@ -82,7 +82,7 @@ impl RequestLine {
         Self { protocol: "tcp", ..Self::default() }
     }
 
-    /// Of bytes on an HTTP/1.1 connection that are no request.
+    /// The record of bytes on an HTTP/1.1 connection that are no request.
     pub(crate) fn malformed() -> Self {
         Self { protocol: "HTTP/1.1", ..Self::default() }
     }

@@ -1,4 +1,4 @@
-//! What is in use of the files of a service or an authorizer: metrics, reports and warnings.
+//! Metrics, reports and warnings about the files in use of a service or an authorizer.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;

@@ -61,7 +61,7 @@ impl ReadError for PartialUpdate {
     }
 }
 
-/// What is known of the CAs and CRLs when their files are read.
+/// Known CAs and CRLs at the time when their files are read.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::snapshot::load::source) struct KnownClients<'a> {
     /// The CAs and CRLs in use; `None` at a start.
