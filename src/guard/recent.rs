@@ -100,13 +100,15 @@ impl RecentKeys {
         self.shards.get(worker).cloned()
     }
 
-    /// Whether no client is recorded.
+    /// The indexes of the services with a recorded client.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
-        let is_empty = |clients: &ClientGeneration| clients.clients.is_empty();
-        self.shards.iter().all(|shard| {
-            shard.0.lock().is_ok_and(|it| is_empty(&it.current) && is_empty(&it.previous))
-        })
+    pub fn services(&self) -> HashSet<usize> {
+        let services = self.shards.iter().filter_map(|shard| {
+            let generations = shard.0.lock().ok()?;
+            let all = generations.current.clients.keys().chain(generations.previous.clients.keys());
+            Some(all.map(|key| key.service).collect::<HashSet<_>>())
+        });
+        services.flatten().collect()
     }
 
     /// The clients for which `matches` returns true, of which at most `limit` are returned. The

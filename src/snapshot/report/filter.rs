@@ -36,9 +36,9 @@ pub struct FilterReport {
     pub waiting: Option<WaitingReport>,
     /// Whether the file has the update that waits, so that `keygate filter accept` lets it through.
     pub acceptable: bool,
-    /// Why `max_new_hits` was not checked, if the filter was not tried on any client.
+    /// Why `max_new_hits` was not checked, if the filter was not tried on clients of each service.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_new_hits: Option<&'static str>,
+    pub max_new_hits: Option<String>,
     /// The signature of the filter in use, if `minisign_key` is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signature: Option<SignatureReport>,

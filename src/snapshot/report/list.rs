@@ -37,9 +37,9 @@ pub struct ListReport {
     pub waiting: Option<WaitingReport>,
     /// Whether the file has the update that waits, so that `keygate list accept` lets it through.
     pub acceptable: bool,
-    /// Why `max_new_hits` was not checked, if the list was not tried on any client.
+    /// Why `max_new_hits` was not checked, if the list was not tried on clients of each service.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_new_hits: Option<&'static str>,
+    pub max_new_hits: Option<String>,
     /// The last attempt to read the file.
     pub last_reload: ReloadReport,
 }

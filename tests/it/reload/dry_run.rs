@@ -75,3 +75,16 @@ fn an_update_that_was_tried_on_nobody_says_so() {
         filter["revision"] == 3 && filter["max_new_hits"].is_null()
     });
 }
+
+#[test]
+fn a_service_without_a_recent_client_is_named_although_another_one_has_some() {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let client = pki.client("client", Kind::P256);
+    write_filter(&pki.path("lost.pkbf"), &[b"another"]);
+    let configuration = Configuration::new(origin.address()).filter("max_new_hits = 0");
+    let keygate = configuration.second_service("server_names = [\"second.test\"]").start(&pki);
+    assert_eq!(keygate.curl(&client, &[]).stdout, b"hello\n");
+    write_revision(&pki.path("lost.pkbf"), &[b"another", b"one more"], 2);
+    let expected = format!("{NOT_CHECKED} of second");
+    keygate.wait_for_status("the update", |status| status["filters"][0]["max_new_hits"] == expected);
+}

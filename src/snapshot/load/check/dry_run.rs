@@ -12,8 +12,10 @@ use crate::spki::RsaExponents;
 
 /// Maximum number of clients that a dry run names.
 pub(crate) const MAX_NAMED: usize = 20;
+/// Maximum number of services without a recent client that a text names.
+const MAX_SERVICES: usize = 5;
 /// Why `max_new_hits` did not count for an update, in logs and reports.
-pub(crate) const NOT_CHECKED: &str = "not checked: no recent client";
+const NOT_CHECKED: &str = "not checked: no recent client";
 
 /// The guard that judges the clients now, and the recent clients on which changes are tried.
 #[derive(Debug)]
@@ -61,9 +63,26 @@ impl DryRun {
         Self { recent, judges, now, policies, names }
     }
 
-    /// Whether there is no client to try a change on.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.recent.is_empty()
+    /// The services on whose clients `limit` could not be checked, as text. `None` without a
+    /// limit, or if each service has a recent client.
+    pub(crate) fn untried(&self, limit: Option<usize>) -> Option<String> {
+        let _ = limit?;
+        let tried = self.recent.services();
+        // The clients of a removed service are tried on each policy.
+        if tried.iter().any(|id| !self.policies.contains_key(id)) {
+            return None;
+        }
+        let untried = self.policies.keys().filter(|id| !tried.contains(id));
+        let mut untried: Vec<&str> =
+            untried.filter_map(|id| self.names.get(*id)).map(String::as_str).collect();
+        untried.sort_unstable();
+        let named = untried.iter().take(MAX_SERVICES).copied().collect::<Vec<_>>().join(", ");
+        match untried.len().saturating_sub(MAX_SERVICES) {
+            _ if tried.is_empty() => Some(NOT_CHECKED.to_owned()),
+            _ if untried.is_empty() => None,
+            0 => Some(format!("{NOT_CHECKED} of {named}")),
+            others => Some(format!("{NOT_CHECKED} of {named} and {others} more")),
+        }
     }
 
     /// The recent clients that are admitted now, and would be rejected with `update` in place of

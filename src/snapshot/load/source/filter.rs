@@ -19,9 +19,9 @@ use crate::metrics::{FilterMetrics, Label};
 use crate::signature::FileSignature;
 use crate::snapshot::filter_rejection::FilterRejection;
 use crate::snapshot::load::check::check_filter;
-use crate::snapshot::load::check::dry_run::{DryRun, NOT_CHECKED};
+use crate::snapshot::load::check::dry_run::DryRun;
 use crate::snapshot::load::check::rollback::{MAX_CLOCK_SKEW, Watermark};
-use crate::snapshot::load::failure::{Failure, ReadError};
+use crate::snapshot::load::failure::ReadError;
 use crate::snapshot::load::file_record::FileRecord;
 use crate::snapshot::load::last_good::{LastGood, ReadIf, Reread, ValueChange};
 use crate::snapshot::load::signed::{LoadedFilter, ReadFilter};
@@ -40,9 +40,8 @@ pub(crate) struct FilterSource {
     /// Whether the filter in use comes from the state directory, because its file was rejected at
     /// the start.
     is_last_good: bool,
-    /// Whether the filter replaced another one and `max_new_hits` could not be checked, because
-    /// there was no recent client.
-    is_untried: bool,
+    /// Why `max_new_hits` was not checked when the filter replaced another one.
+    untried: Option<String>,
     /// The last rejection, unless the file was loaded since.
     rejection: Option<Arc<FilterRejection>>,
     /// The report of the last rejection, kept when the file is loaded.
@@ -65,7 +64,7 @@ impl FilterSource {
         for warning in self.warnings() {
             warning.log();
         }
-        if self.is_untried {
+        if self.untried.is_some() {
             warn!(
                 filter = %self.config.name,
                 "the filter changed while keygate was stopped, max_new_hits was not checked"
@@ -86,7 +85,7 @@ impl FilterSource {
             sha256 = HEXLOWER.encode(&filter.sha256),
             signed_by = signature.map(FileSignature::key_id),
             comment = signature.map(FileSignature::comment),
-            max_new_hits = self.is_untried.then_some(NOT_CHECKED),
+            max_new_hits = self.untried,
             "filter loaded"
         );
     }
@@ -142,7 +141,7 @@ impl FilterSource {
         let update = update.and_then(|update| self.ensure_may_be_used(update, now, dry_run));
         match update {
             Ok(update) => {
-                self.is_untried = self.config.max_new_hits.is_some() && dry_run.is_empty();
+                self.untried = dry_run.untried(self.config.max_new_hits);
                 self.activate(update, now)
             }
             Err(rejection) => self.reject(Arc::new(rejection), now),
@@ -182,13 +181,9 @@ impl FilterSource {
     }
 
     fn reject(&mut self, rejection: Arc<FilterRejection>, now: SystemTime) -> ValueChange {
-        self.gate.record_rejection(rejection.needs_operator());
+        self.gate.record_rejection(rejection.needs_operator(), rejection.failure());
         if let FilterRejection::Future { updated } = *rejection {
             self.gate.hold_until(updated.saturating_sub(MAX_CLOCK_SKEW));
-        } else if rejection.failure() == Failure::Content {
-            // A waiting update waits until another one is used, because the file may have it again
-            // after a restart. A file that could not be read may have the held update.
-            self.gate.forget_unless_waiting();
         }
         let reason = rejection.reason();
         if !self.filter.record_rejection(Some(reason.as_str()), &*rejection, now) {
@@ -300,7 +295,7 @@ impl FilterSource {
             last_rejection: self.last_rejection.clone(),
             waiting,
             acceptable: self.gate.acceptable().is_some(),
-            max_new_hits: self.is_untried.then_some(NOT_CHECKED),
+            max_new_hits: self.untried.clone(),
             signature: self.signature().map(SignatureReport::of),
             ..FilterReport::new(self.filter(), &self.config.path, loaded, last_reload)
         }

@@ -8,6 +8,7 @@ use prometheus::IntCounter;
 use tracing::warn;
 
 use crate::snapshot::load::check::needs_operator::ensure_needs_no_operator;
+use crate::snapshot::load::failure::Failure;
 use crate::snapshot::load::file_record::Peaks;
 use crate::snapshot::operator_decision::{GuardFile, NeedsOperator, WaitCause};
 use crate::snapshot::report::WaitingReport;
@@ -134,9 +135,14 @@ impl Gate {
         }
     }
 
-    /// Records that the file was rejected. `is_offered`: because its update waits.
-    pub(super) fn record_rejection(&mut self, is_offered: bool) {
+    /// Records that the file was rejected. `is_offered`: because its update waits. The waiting
+    /// update waits until another one is used, because the file may have it again after a restart.
+    /// A file that could not be read may have the held update.
+    pub(super) fn record_rejection(&mut self, is_offered: bool, failure: Failure) {
         self.is_offered = is_offered;
+        if failure == Failure::Content && self.waiting().is_none() {
+            self.held = None;
+        }
     }
 
     /// Forgets the entries because of which an update waits.
@@ -149,13 +155,6 @@ impl Gate {
     /// Forgets an update that waits, because the file is in use.
     pub(super) fn forget_waiting(&mut self) {
         self.held.take_if(|held| matches!(held, HeldUpdate::AwaitsOperator(_)));
-    }
-
-    /// Forgets an update that does not wait for the operator, because the file has another content.
-    pub(super) fn forget_unless_waiting(&mut self) {
-        if self.waiting().is_none() {
-            self.held = None;
-        }
     }
 
     /// Holds an update until `time`, in seconds since the Unix epoch.
@@ -234,5 +233,32 @@ fn log_acceptance(file: GuardFile, name: &str, report: &WaitingReport, peer: &st
             list = name, peer, sha256, entries, new_hits, clients,
             "list update accepted by an operator"
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_accepted_update_that_fails_is_read_again_only_if_it_could_not_be_read() {
+        let shrunk = WaitingReport {
+            sha256: "00".repeat(32),
+            revision: 0,
+            updated: 0,
+            entries: 1,
+            entries_before: 10,
+            new_hits: 0,
+            max_new_hits: None,
+            clients: Vec::new(),
+        };
+        let mut gate = Gate::new(GuardFile::List, "deny", None, Peaks::default());
+        gate.check(shrunk, None, false).unwrap_err();
+        gate.record_rejection(true, Failure::Content);
+        gate.accept(&[0; 32], "127.0.0.1:1").unwrap();
+        gate.record_rejection(false, Failure::Read);
+        assert!(gate.may_be_used(SystemTime::now()));
+        gate.record_rejection(false, Failure::Content);
+        assert!(!gate.may_be_used(SystemTime::now()));
     }
 }

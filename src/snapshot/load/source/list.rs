@@ -18,10 +18,11 @@ use crate::guard::ExactList;
 use crate::metrics::{Label, ListMetrics};
 use crate::signature::FileSignature;
 use crate::snapshot::list_rejection_reason::ListRejectionReason;
-use crate::snapshot::load::check::dry_run::{DryRun, NOT_CHECKED};
+use crate::snapshot::load::check::dry_run::DryRun;
 use crate::snapshot::load::check::rollback::MAX_CLOCK_SKEW;
 use crate::snapshot::load::context::LoadContext;
 use crate::snapshot::load::error::{ListFileError, LoadError};
+use crate::snapshot::load::failure::ReadError;
 use crate::snapshot::load::file_record::{FileRecord, Peaks};
 use crate::snapshot::load::last_good::{LastGood, ReadIf, Reread, ValueChange};
 use crate::snapshot::load::signed::LoadedList;
@@ -37,9 +38,8 @@ pub(crate) struct ListSource {
     metrics: ListMetrics<ListRejectionReason>,
     list: LastGood<LoadedList>,
     is_stale: bool,
-    /// Whether the list replaced another one and `max_new_hits` could not be checked, because there
-    /// was no recent client.
-    is_untried: bool,
+    /// Why `max_new_hits` was not checked when the list replaced another one.
+    untried: Option<String>,
     /// Why the copy in the state directory is in use at the start, and not the file.
     rejection: Option<ListFileError>,
     /// Holds updates that wait for the operator.
@@ -82,15 +82,15 @@ impl ListSource {
         if let Some(in_use) = in_use {
             gate.adopt_acceptance(&in_use.gate); // until `show_loaded`
         }
-        let mut is_untried = false;
+        let mut untried = None;
         let read = || {
             let (update, before) = (read(&config, before)?, before());
-            is_untried = false;
+            untried = None;
             if !before.as_ref().is_some_and(|before| before.has_same_entries(&update.list)) {
                 let (dry_run, is_start) = (context.dry_run, in_use.is_none());
                 ensure_may_be_used(&config, &mut gate, before, &update, dry_run, is_start)?;
-                let is_update = in_use.is_some() || record.is_some();
-                is_untried = is_update && config.max_new_hits.is_some() && dry_run.is_empty();
+                let limit = config.max_new_hits.filter(|_| in_use.is_some() || record.is_some());
+                untried = dry_run.untried(limit);
             }
             Ok(update)
         };
@@ -106,7 +106,7 @@ impl ListSource {
                     list.watch(paths(&config));
                     let reason = ListRejectionReason::of(&source).as_str();
                     list.record_rejection(Some(reason), &source, context.now);
-                    gate.record_rejection(source.needs_operator());
+                    gate.record_rejection(source.needs_operator(), source.failure());
                     (list, Some(source))
                 }
                 None => {
@@ -117,7 +117,7 @@ impl ListSource {
             },
         };
         let metrics = context.metrics.list(&config.name);
-        Ok(Self { config, metrics, list, is_stale: false, is_untried, rejection, gate })
+        Ok(Self { config, metrics, list, is_stale: false, untried, rejection, gate })
     }
 
     /// Logs and counts the first value, which is now in use.
@@ -143,7 +143,7 @@ impl ListSource {
             before,
             signed_by = signature.map(FileSignature::key_id),
             comment = signature.map(FileSignature::comment),
-            max_new_hits = self.is_untried.then_some(NOT_CHECKED),
+            max_new_hits = self.untried,
             "list loaded"
         );
     }
@@ -188,7 +188,7 @@ impl ListSource {
         let before = Some(self.list().clone());
         match ensure_may_be_used(&self.config, &mut self.gate, before, &update, dry_run, false) {
             Ok(()) => {
-                self.is_untried = self.config.max_new_hits.is_some() && dry_run.is_empty();
+                self.untried = dry_run.untried(self.config.max_new_hits);
                 self.activate(update, now)
             }
             Err(needs_operator) => self.reject(&needs_operator.into(), now),
@@ -269,7 +269,7 @@ impl ListSource {
 
     fn reject(&mut self, error: &ListFileError, now: SystemTime) -> ValueChange {
         let reason = ListRejectionReason::of(error);
-        self.gate.record_rejection(error.needs_operator());
+        self.gate.record_rejection(error.needs_operator(), error.failure());
         if !self.list.record_rejection(Some(reason.as_str()), error, now) {
             return ValueChange::Same;
         }
@@ -331,7 +331,7 @@ impl ListSource {
         ListReport {
             waiting: self.gate.waiting().cloned(),
             acceptable: self.gate.acceptable().is_some(),
-            max_new_hits: self.is_untried.then_some(NOT_CHECKED),
+            max_new_hits: self.untried.clone(),
             last_good_in_use: self.rejection.is_some(),
             ..ListReport::new(self.list.get(), &self.config.path, self.is_stale, last_reload)
         }

@@ -35,13 +35,13 @@ pub(super) struct FirstValue {
     pub(super) rejection: Option<FilterRejection>,
     /// The update that waits for the operator.
     pub(super) waiting: Option<WaitingReport>,
-    /// Whether the file has changed since the last run and `max_new_hits` could not be checked.
-    pub(super) is_untried: bool,
+    /// Why `max_new_hits` was not checked, if the file has changed.
+    pub(super) untried: Option<String>,
 }
 
 impl FirstValue {
     fn from_file(filter: LoadedFilter) -> Self {
-        Self { filter, is_last_good: false, rejection: None, waiting: None, is_untried: false }
+        Self { filter, is_last_good: false, rejection: None, waiting: None, untried: None }
     }
 
     /// The filter in use `before`, because the update in the file waits.
@@ -51,7 +51,7 @@ impl FirstValue {
         (rejection, report): (NeedsOperator, WaitingReport),
     ) -> Self {
         let (rejection, waiting) = (Some(rejection.into()), Some(report));
-        Self { filter, is_last_good, rejection, waiting, is_untried: false }
+        Self { filter, is_last_good, rejection, waiting, untried: None }
     }
 }
 
@@ -87,8 +87,8 @@ pub(super) fn under_new_settings(
     let waiting = before.gate.waiting().filter(|waiting| waiting.sha256 == hex);
     match ensure_needs_no_operator(GuardFile::Filter, report, None, waiting) {
         Ok(()) => {
-            let is_untried = config.max_new_hits.is_some() && context.dry_run.is_empty();
-            Ok(FirstValue { is_untried, ..FirstValue::from_file(update) })
+            let untried = context.dry_run.untried(config.max_new_hits);
+            Ok(FirstValue { untried, ..FirstValue::from_file(update) })
         }
         // The filter in use has another name, which the operator knows.
         Err(waits) if *in_use.name != *config.name => Err(waits.0.without_file_in_use().into()),
@@ -133,8 +133,9 @@ pub(super) fn of_new_source(
     let report = report_of(config, &update.named, entries, context);
     match ensure_needs_no_operator(GuardFile::Filter, report, None, waiting) {
         Ok(()) => {
-            let is_untried = last_sha256.is_some() && config.max_new_hits.is_some();
-            Ok(FirstValue { is_untried, ..FirstValue::from_file(update) })
+            let limit = config.max_new_hits.filter(|_| last_sha256.is_some());
+            let untried = context.dry_run.untried(limit);
+            Ok(FirstValue { untried, ..FirstValue::from_file(update) })
         }
         Err(waits) => match last_good(config, context) {
             Some(filter) => Ok(FirstValue::waiting(filter, true, *waits)),

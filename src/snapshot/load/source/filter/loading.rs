@@ -50,10 +50,10 @@ impl FilterSource {
         );
         let filter = filter.map_err(|rejection| errors_of(&config, rejection, context.file))?;
         let (mut waiting, mut rejection) = (None, None);
-        let (mut is_last_good, mut is_untried) = (false, false);
+        let (mut is_last_good, mut untried) = (false, None);
         if let Some(first) = first {
             (waiting, rejection) = (first.waiting, first.rejection.map(Arc::new));
-            (is_last_good, is_untried) = (first.is_last_good, first.is_untried);
+            (is_last_good, untried) = (first.is_last_good, first.untried);
         }
         let gate = first_value::gate(&config, before.map(Self::in_use), waiting, context);
         let metrics = context.metrics.filter(&config.name);
@@ -63,7 +63,7 @@ impl FilterSource {
             filter,
             is_stale: false,
             is_last_good,
-            is_untried,
+            untried,
             rejection,
             last_rejection: None,
             gate,
