@@ -1,5 +1,5 @@
-//! The clients of each service that get in and those that do not, and the rejections since the last
-//! update of a file.
+//! The clients of each service and authorizer that get in and those that do not, and the rejections
+//! since the last update of a file.
 //!
 //! The counts are the growth of the counters in `/metrics`.
 
@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::losses::growth;
-use crate::metrics::ByService;
+use super::rejections;
+use crate::guard::NameCheck;
+use crate::metrics::{ByService, KeyAction, Label, QuestionResult, Scrape};
 use crate::snapshot::{ReloadReport, Report};
 use crate::tls::HandshakeResult;
 
@@ -18,9 +20,9 @@ const JUMP: f64 = 3.0;
 /// Time for which rejections are attributed to an update: one hour.
 const ATTRIBUTED: Duration = Duration::from_secs(3600);
 
-/// Handshakes that fail for a reason which a scanner without a certificate cannot cause. Those
-/// without a certificate, of other protocols and of clients that leave without an alert are left
-/// out. The alert `KeygateNobodyGetsIn` counts the same.
+/// Handshakes that fail for a reason which a scanner without a certificate cannot cause, and
+/// `service_rejected`, which a browser or probe without the CA of the service causes. The alert
+/// `KeygateNobodyGetsIn` counts the same.
 const OF_CLIENTS: [HandshakeResult; 7] = [
     HandshakeResult::BadSignature,
     HandshakeResult::Compromised,
@@ -30,10 +32,14 @@ const OF_CLIENTS: [HandshakeResult; 7] = [
     HandshakeResult::ServiceRejected,
     HandshakeResult::UnknownIssuer,
 ];
+/// Questions about a client with a certificate that is not served. Visitors without a certificate
+/// cause the other results.
+const DENIED: [QuestionResult; 3] =
+    [QuestionResult::ClientNotAllowed, QuestionResult::Denied, QuestionResult::NotVerified];
 /// Label of the clients that are rejected after their handshakes: with 403, or by a resumed session.
 const AFTER_HANDSHAKE: &str = "after the handshake";
 
-/// The clients of one service since the start.
+/// The clients of one service, or the questions to one authorizer, since the start.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ClientCounts {
     pub(super) admitted: f64,
@@ -42,9 +48,28 @@ pub(super) struct ClientCounts {
 }
 
 impl ClientCounts {
+    /// The clients of all services and authorizers.
+    pub(super) fn all(scrape: &Scrape) -> ByService<Self> {
+        let mut actions = rejections::actions(scrape);
+        let handshakes = scrape.sums_by_service("keygate_handshakes_total", "result");
+        let services = handshakes.into_iter().map(|(name, handshakes)| {
+            let rejected =
+                actions.remove(&name).and_then(|mut it| it.remove(KeyAction::Reject.as_str()));
+            let clients = Self::of_service(&handshakes, rejected.unwrap_or_default());
+            (name, clients)
+        });
+        let questions = scrape.sums_by_service("keygate_questions_total", "result");
+        let authorizers = questions.into_iter().map(|(name, mut questions)| {
+            let admitted = questions.remove(QuestionResult::Allowed.as_str()).unwrap_or_default();
+            questions.retain(|result, _| DENIED.iter().any(|it| it.as_str() == result));
+            (name, Self { admitted, failed: questions })
+        });
+        services.chain(authorizers).collect()
+    }
+
     /// The clients with these results of `handshakes`, of whom `rejected` were rejected for their
     /// keys or by rules by name.
-    pub(super) fn new(handshakes: &BTreeMap<String, f64>, rejected: f64) -> Self {
+    fn of_service(handshakes: &BTreeMap<String, f64>, rejected: f64) -> Self {
         let count = |result: HandshakeResult| handshakes.get(result.as_str()).copied();
         let failed = OF_CLIENTS.iter().filter_map(|it| Some((it.as_str().to_owned(), count(*it)?)));
         let mut failed: BTreeMap<String, f64> = failed.collect();
@@ -66,27 +91,76 @@ impl ClientCounts {
     }
 }
 
-/// The clients of one service, recently and since one got in.
+/// The clients of one service or authorizer, recently and since one got in.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Admission {
     /// In the last five minutes.
     pub(super) recent: ClientCounts,
     /// Time since a client got in, or since the service is known.
     pub(super) silence: Duration,
-    /// Clients in that time that did not get in.
-    pub(super) failures: f64,
+    /// Clients in that time.
+    pub(super) since_success: ClientCounts,
     /// Whether a client got in since the start.
     pub(super) has_succeeded: bool,
 }
 
-/// Rejections of all clients since the start, at a moment.
-pub(super) type Rejections = (Instant, f64);
+/// Rejections of all clients since the start, by the files that cause them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rejections {
+    pub(super) at: Instant,
+    /// By trust anchors and revocation lists.
+    by_cas: f64,
+    /// By filters and lists, in the handshake or later.
+    by_keys: f64,
+    /// By rules by name.
+    by_names: f64,
+}
+
+impl Rejections {
+    pub(super) fn of(scrape: &Scrape, at: Instant) -> Self {
+        let count = |series, label, values: &[&str]| -> f64 {
+            let sums = scrape.sums(series, label);
+            values.iter().filter_map(|value| sums.get(*value)).sum()
+        };
+        let by_cas = [HandshakeResult::Revoked, HandshakeResult::UnknownIssuer];
+        let by_cas = count("keygate_handshakes_total", "result", &by_cas.map(|it| it.as_str()));
+        let not_verified = [QuestionResult::NotVerified.as_str()];
+        Self {
+            at,
+            by_cas: by_cas + count("keygate_questions_total", "result", &not_verified),
+            by_keys: rejections::rejected(&scrape.sums("keygate_key_actions_total", "action")),
+            by_names: count("keygate_name_checks_total", "result", &[NameCheck::NOT_ALLOWED]),
+        }
+    }
+
+    /// The rejections that updates of these files cause.
+    fn by(&self, files: &[UpdatedFile]) -> f64 {
+        let has = |kinds: &[&str]| files.iter().any(|it| kinds.contains(&it.kind));
+        let causes = [
+            (self.by_cas, has(&["authorizer", CONFIGURATION, "service"])),
+            (self.by_keys, has(&[CONFIGURATION, "filter", "list"])),
+            (self.by_names, has(&[CONFIGURATION])),
+        ];
+        causes.iter().filter(|(_, is_cause)| *is_cause).map(|(count, _)| count).sum()
+    }
+}
+
+const CONFIGURATION: &str = "configuration";
+
+/// A file of an update.
+#[derive(Debug, Clone)]
+pub(super) struct UpdatedFile {
+    kind: &'static str,
+    /// Such as `filter pwnedkeys, revision 7`.
+    pub(super) text: String,
+    /// Id of its row.
+    pub(super) row: String,
+}
 
 /// An update of files that is in use, and the rejections of clients since.
 #[derive(Debug, Clone)]
 pub(super) struct Update {
-    /// The files, such as `filter pwnedkeys, revision 7`, each with the id of its row.
-    pub(super) files: Vec<(String, String)>,
+    pub(super) files: Vec<UpdatedFile>,
     /// Rejections in a minute before the update.
     before: f64,
     /// The last rejections before the update.
@@ -117,25 +191,32 @@ pub(super) struct Admissions {
 }
 
 impl Admissions {
-    /// The clients of `service` up to `now`; `before` are their counts five minutes ago.
-    pub(super) fn of_service(
+    /// The clients up to `now`; `before` are their counts five minutes ago. Forgets what was
+    /// removed.
+    pub(super) fn all(
         &mut self,
-        service: &str,
-        counts: &ClientCounts,
-        before: &ClientCounts,
+        clients: &ByService<ClientCounts>,
+        before: Option<&ByService<ClientCounts>>,
         now: Instant,
-    ) -> Admission {
-        let last = self.successes.entry(service.to_owned());
-        let (at, last) = last.or_insert_with(|| (now, counts.clone()));
-        if counts.admitted > last.admitted {
-            (*at, *last) = (now, counts.clone());
-        }
-        Admission {
-            recent: counts.since(before),
-            silence: now.duration_since(*at),
-            failures: counts.failures() - last.failures(),
-            has_succeeded: counts.admitted > 0.0,
-        }
+    ) -> ByService<Admission> {
+        self.successes.retain(|name, _| clients.contains_key(name));
+        let none = ClientCounts::default();
+        let admissions = clients.iter().map(|(name, counts)| {
+            let last = self.successes.entry(name.clone());
+            let (at, last) = last.or_insert_with(|| (now, counts.clone()));
+            if counts.admitted > last.admitted {
+                (*at, *last) = (now, counts.clone());
+            }
+            let before = before.and_then(|before| before.get(name)).unwrap_or(&none);
+            let admission = Admission {
+                recent: counts.since(before),
+                silence: now.duration_since(*at),
+                since_success: counts.since(last),
+                has_succeeded: counts.admitted > 0.0,
+            };
+            (name.clone(), admission)
+        });
+        admissions.collect()
     }
 
     /// The last update within an hour. `window` are the rejections five minutes ago, `last` those
@@ -152,16 +233,16 @@ impl Admissions {
         if let (true, Some(base), Some(window)) = (is_new, last, window)
             && !self.update.as_ref().is_some_and(|it| it.age < ATTRIBUTED && it.is_jump())
         {
-            let (files, before) =
-                (loaded_files(report, self.compared), (base.1 - window.1) / minutes(window, base));
+            let files = loaded_files(report, self.compared);
+            let before = (base.by(&files) - window.by(&files)) / minutes(window, base);
             let (age, recent, expected) = (Duration::ZERO, 0.0, 0.0);
             self.update = Some(Update { files, before, base, age, recent, expected });
         }
         (self.generation, self.compared) = (report.generation, unix_now);
         let update = self.update.as_mut()?;
-        update.age = now.0.duration_since(update.base.0);
-        let since = window.filter(|window| window.0 > update.base.0).unwrap_or(update.base);
-        update.recent = now.1 - since.1;
+        update.age = now.at.duration_since(update.base.at);
+        let since = window.filter(|window| window.at > update.base.at).unwrap_or(update.base);
+        update.recent = now.by(&update.files) - since.by(&update.files);
         update.expected = update.before * minutes(since, now);
         self.update.clone().filter(|update| update.age < ATTRIBUTED)
     }
@@ -169,14 +250,18 @@ impl Admissions {
 
 /// The minutes between two moments, one at least.
 fn minutes(from: Rejections, to: Rejections) -> f64 {
-    (to.0.duration_since(from.0).as_secs_f64() / 60.0).max(1.0)
+    (to.at.duration_since(from.at).as_secs_f64() / 60.0).max(1.0)
 }
 
 /// The files that were loaded at `since` or later, in seconds since the Unix epoch; the snapshot if
 /// there is none.
-fn loaded_files(report: &Report, since: u64) -> Vec<(String, String)> {
+fn loaded_files(report: &Report, since: u64) -> Vec<UpdatedFile> {
     let is_loaded = |it: &ReloadReport| it.result == "loaded" && it.at >= since;
-    let file = |kind, name: &str, more| (format!("{kind} {name}{more}"), format!("{kind}-{name}"));
+    let file = |kind, name: &str, more| UpdatedFile {
+        kind,
+        text: format!("{kind} {name}{more}"),
+        row: format!("{kind}-{name}"),
+    };
     let filters = report
         .filters
         .iter()
@@ -184,14 +269,21 @@ fn loaded_files(report: &Report, since: u64) -> Vec<(String, String)> {
         .map(|it| file("filter", &it.name, format!(", revision {}", it.summary.revision)));
     let lists = report.lists.iter().filter(|it| is_loaded(&it.last_reload));
     let lists = lists.map(|it| file("list", &it.name, String::new()));
-    let services = report.services.iter().filter(|it| is_loaded(&it.last_reload)).map(|it| {
-        let numbers = it.crls.iter().filter_map(|crl| crl.number.as_ref());
-        let numbers = numbers.map(|number| format!(", CRL number {number}")).collect();
-        file("service", &it.name, numbers)
+    let authorizers = report
+        .authorizers
+        .iter()
+        .map(|it| ("authorizer", it.name.as_str(), &it.crls, &it.last_reload));
+    let services =
+        report.services.iter().map(|it| ("service", it.name.as_str(), &it.crls, &it.last_reload));
+    let services = services.chain(authorizers).filter(|(.., reload)| is_loaded(reload));
+    let services = services.map(|(kind, name, crls, _)| {
+        let numbers = crls.iter().filter_map(|crl| crl.number.as_ref());
+        file(kind, name, numbers.map(|number| format!(", CRL number {number}")).collect())
     });
     let mut files: Vec<_> = filters.chain(lists).chain(services).collect();
     if files.is_empty() || report.configuration.as_ref().is_some_and(is_loaded) {
-        files.push(("configuration".to_owned(), "configuration".to_owned()));
+        let (text, row) = (CONFIGURATION.to_owned(), CONFIGURATION.to_owned());
+        files.push(UpdatedFile { kind: CONFIGURATION, text, row });
     }
     files
 }
@@ -200,17 +292,14 @@ fn loaded_files(report: &Report, since: u64) -> Vec<(String, String)> {
 mod tests {
     use super::*;
 
-    fn counts(ok: f64, failed: f64) -> ClientCounts {
-        let handshakes = [("ok", ok), ("unknown_issuer", failed), ("client_gone", 1000.0)];
-        let handshakes = handshakes.map(|(result, count)| (result.to_owned(), count)).into();
-        ClientCounts::new(&handshakes, 0.0)
+    fn handshakes<const N: usize>(counts: [(&str, f64); N]) -> BTreeMap<String, f64> {
+        counts.map(|(result, count)| (result.to_owned(), count)).into()
     }
 
     #[test]
     fn clients_that_are_rejected_with_403_do_not_get_in() {
-        let handshakes = [("ok", 10.0), ("compromised", 3.0), ("no_certificate", 99.0)];
-        let handshakes = handshakes.map(|(result, count)| (result.to_owned(), count)).into();
-        let counts = ClientCounts::new(&handshakes, 7.0);
+        let counts = handshakes([("ok", 10.0), ("compromised", 3.0), ("no_certificate", 99.0)]);
+        let counts = ClientCounts::of_service(&counts, 7.0);
         assert_eq!((counts.admitted, counts.failures()), (6.0, 7.0));
         assert_eq!(counts.failed[AFTER_HANDSHAKE], 4.0);
     }
@@ -218,11 +307,12 @@ mod tests {
     #[test]
     fn the_silence_begins_with_the_last_client_that_gets_in() {
         let (mut admissions, start) = (Admissions::default(), Instant::now());
-        let none = ClientCounts::default();
         let mut at = |second, ok, failed| {
             let now = start + Duration::from_secs(second);
-            let it = admissions.of_service("orders", &counts(ok, failed), &none, now);
-            (it.silence.as_secs(), it.failures, it.has_succeeded)
+            let counts = [("ok", ok), ("unknown_issuer", failed), ("client_gone", 1000.0)];
+            let counts = ClientCounts::of_service(&handshakes(counts), 0.0);
+            let it = &admissions.all(&[("orders".to_owned(), counts)].into(), None, now)["orders"];
+            (it.silence.as_secs(), it.since_success.failures(), it.has_succeeded)
         };
         assert_eq!(at(0, 0.0, 0.0), (0, 0.0, false));
         assert_eq!(at(30, 0.0, 4.0), (30, 4.0, false));
@@ -233,12 +323,31 @@ mod tests {
     }
 
     #[test]
+    fn an_update_causes_the_rejections_of_its_kind_only() {
+        let (at, by_cas, by_keys, by_names) = (Instant::now(), 1.0, 10.0, 100.0);
+        let rejections = Rejections { at, by_cas, by_keys, by_names };
+        for (kind, expected) in [
+            ("authorizer", 1.0),
+            ("configuration", 111.0),
+            ("filter", 10.0),
+            ("list", 10.0),
+            ("service", 1.0),
+        ] {
+            let file = UpdatedFile { kind, text: String::new(), row: String::new() };
+            assert_eq!(rejections.by(&[file]), expected, "{kind}");
+        }
+    }
+
+    #[test]
     fn rejections_are_compared_with_those_before_the_update() {
         let (mut admissions, start) = (Admissions::default(), Instant::now());
         let mut report = Report { generation: 1, ..Report::default() };
         let loaded = ReloadReport { result: "loaded", reason: None, error: None, at: 1000 };
         let mut at = |generation, second: u64, all, window, last| {
-            let at = |(second, all)| (start + Duration::from_secs(second), all);
+            let at = |(second, by_cas)| {
+                let at = start + Duration::from_secs(second);
+                Rejections { at, by_cas, by_keys: 0.0, by_names: 0.0 }
+            };
             report.generation = generation;
             report.configuration = Some(loaded.clone());
             let earlier = [window, last].map(|it| Some(at(it)));

@@ -8,9 +8,7 @@ use serde::Serialize;
 use super::admissions::{Admission, Admissions, ClientCounts, Rejections, Update};
 use super::losses::{Losses, growth};
 use super::rejections;
-use crate::metrics::{
-    Buckets, ByService, ConnectionResult, KeyAction, Label, Scrape, UpstreamFailure,
-};
+use crate::metrics::{Buckets, ByService, ConnectionResult, Label, Scrape, UpstreamFailure};
 use crate::snapshot::Report;
 
 /// Time over which rates and quantiles are computed.
@@ -37,28 +35,23 @@ struct Sample {
     services: ByService<Totals>,
     /// Handshakes that ended before a service was selected, by result.
     unrouted_handshakes: BTreeMap<String, f64>,
-    /// Clients of services and authorizers that did not get in, or were evicted.
-    rejections: f64,
+    clients: ByService<ClientCounts>,
+    rejections: Rejections,
     losses: Losses,
 }
 
 impl Sample {
     fn of(scrape: &Scrape, at: Instant) -> Self {
-        let handshakes = scrape.sums("keygate_handshakes_total", "result");
-        let rejected = rejections::actions(scrape).values().map(rejections::rejected).sum();
         Self {
             at,
-            rejections: ClientCounts::new(&handshakes, rejected).failures(),
+            clients: ClientCounts::all(scrape),
+            rejections: Rejections::of(scrape, at),
             services: Totals::of_services(scrape),
             unrouted_handshakes: (scrape.sums_by_service("keygate_handshakes_total", "result"))
                 .remove(UNROUTED)
                 .unwrap_or_default(),
             losses: Losses::of(scrape),
         }
-    }
-
-    fn rejections(&self) -> Rejections {
-        (self.at, self.rejections)
     }
 }
 
@@ -67,6 +60,8 @@ impl Sample {
 pub(super) struct RecentTraffic {
     /// By service.
     pub(super) services: ByService<ServiceTraffic>,
+    /// By service and authorizer.
+    pub(super) admissions: ByService<Admission>,
     /// Handshakes that failed before a service was selected in the last five minutes, by result.
     pub(super) unrouted_handshakes: BTreeMap<String, f64>,
     /// In the last five minutes.
@@ -88,7 +83,6 @@ struct Totals {
     /// Handshakes by result.
     handshakes: BTreeMap<String, f64>,
     client_rejections: f64,
-    clients: ClientCounts,
 }
 
 /// The traffic of one service.
@@ -113,8 +107,6 @@ pub(super) struct ServiceTraffic {
     /// Rejections of clients in the last five minutes, for their keys or by rules by name: in the
     /// handshake, with a response, or on an open connection.
     pub(super) client_rejections: f64,
-    #[serde(skip)] // the conditions are in `attention`
-    pub(super) admission: Admission,
 }
 
 /// The exchanges of a service with its upstream: requests, or connections of a TCP service.
@@ -153,14 +145,11 @@ impl TrafficSamples {
             let period = base.map_or(MIN_PERIOD, |sample| now.duration_since(sample.at));
             let totals = sample.services.get(&service.name).cloned().unwrap_or_default();
             let last_minute = totals.exchanges_since(&totals_at(recent).unwrap_or_default());
-            let before = before.unwrap_or_default();
-            let (clients, name) = (&totals.clients, &service.name);
             let traffic = ServiceTraffic {
                 last_minute,
-                admission: self.admissions.of_service(name, clients, &before.clients, now),
                 connections: connections.get(&service.name).copied().unwrap_or_default(),
                 max_connections: service.max_connections,
-                ..totals.since(before, period)
+                ..totals.since(before.unwrap_or_default(), period)
             };
             (service.name.clone(), traffic)
         });
@@ -168,10 +157,12 @@ impl TrafficSamples {
         let unrouted = base.map_or(&none, |sample| &sample.unrouted_handshakes);
         let lost = base.map(|sample| sample.losses.clone()).unwrap_or_default();
         let services = traffic.collect();
-        let earlier = [base, self.samples.back()].map(|it| it.map(Sample::rejections));
+        let earlier = [base, self.samples.back()].map(|it| it.map(|it| it.rejections));
+        let clients_before = base.map(|sample| &sample.clients);
         let traffic = RecentTraffic {
             services,
-            update: self.admissions.update(report, unix_now, sample.rejections(), earlier),
+            admissions: self.admissions.all(&sample.clients, clients_before, now),
+            update: self.admissions.update(report, unix_now, sample.rejections, earlier),
             unrouted_handshakes: growth(&sample.unrouted_handshakes, unrouted),
             losses: sample.losses.since(&lost),
         };
@@ -215,16 +206,13 @@ impl Totals {
             // The client got the head of a response, and may be the reason why the rest is missing.
             failed_exchanges.remove(UpstreamFailure::Incomplete.as_str());
             let actions = actions.remove(&service).unwrap_or_default();
-            let handshakes = handshakes.remove(&service).unwrap_or_default();
-            let rejected = actions.get(KeyAction::Reject.as_str()).copied().unwrap_or_default();
             let totals = Self {
                 requests,
                 exchanges: if requests > 0.0 { answered } else { served.unwrap_or_default() },
                 failed_exchanges,
                 errors: codes.get("5xx").copied().unwrap_or_default(),
                 durations: durations.remove(&service).unwrap_or_default(),
-                clients: ClientCounts::new(&handshakes, rejected),
-                handshakes,
+                handshakes: handshakes.remove(&service).unwrap_or_default(),
                 client_rejections: rejections::rejected(&actions),
             };
             (service, totals)
@@ -302,7 +290,6 @@ mod tests {
             durations,
             handshakes,
             client_rejections,
-            clients: ClientCounts::default(),
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use super::AdminState;
-use super::admissions::Update;
+use super::admissions::{Admission, Update};
 use super::history::{History, HourCounts};
 use super::losses::Losses;
 use super::servers::{ServerReport, servers};
@@ -38,6 +38,8 @@ pub(super) struct View {
     pub(super) hours: Vec<HourCounts>,
     /// By service.
     pub(super) traffic: BTreeMap<String, ServiceTraffic>,
+    /// By service and authorizer.
+    pub(super) admissions: BTreeMap<String, Admission>,
     /// Handshakes that failed before a service was selected in the last five minutes, by result.
     pub(super) unrouted_handshakes: BTreeMap<String, f64>,
     /// In the last five minutes.
@@ -62,8 +64,9 @@ impl View {
         let mut memory = state.memory.lock().unwrap_or_else(PoisonError::into_inner);
         let Memory { history, traffic } = &mut *memory;
         history.update(&scrape, now);
-        let RecentTraffic { services: traffic, unrouted_handshakes, losses, update } =
-            traffic.update(&scrape, &report, now, Instant::now());
+        let traffic = traffic.update(&scrape, &report, now, Instant::now());
+        let RecentTraffic { services: traffic, admissions, unrouted_handshakes, losses, update } =
+            traffic;
         let hours = history.hours().cloned().collect();
         drop(memory);
         Self {
@@ -73,6 +76,7 @@ impl View {
             scrape,
             hours,
             traffic,
+            admissions,
             unrouted_handshakes,
             losses,
             update,
