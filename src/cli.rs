@@ -30,6 +30,7 @@ mod proof;
 mod reload;
 mod report;
 mod run;
+mod service;
 mod signature;
 mod status;
 mod validate;
@@ -70,6 +71,7 @@ pub fn main() -> ExitCode {
         CliCommand::Report(args) => report::run(&args),
         CliCommand::Filter(command) => filter::run(&command),
         CliCommand::List(command) => list::run(&command),
+        CliCommand::Service(command) => service::run(&command),
         CliCommand::Key(args) => key::run(&args),
         CliCommand::Probe(args) => probe::run(&args),
         CliCommand::Confirm(args) => confirm::run(&args),

@@ -251,8 +251,11 @@ impl Config {
     /// Whether updates are tried on recent clients, which are recorded for it.
     #[must_use]
     pub fn records_clients(&self) -> bool {
+        let filters = self.filters.iter().map(|it| it.max_new_hits);
         let lists = self.lists.iter().map(|it| it.max_new_hits);
-        self.filters.iter().map(|it| it.max_new_hits).chain(lists).any(|limit| limit.is_some())
+        let services = self.services.iter().map(|it| it.max_new_hits);
+        let authorizers = self.authorizers.iter().map(|it| it.client_auth.max_new_hits);
+        filters.chain(lists).chain(services).chain(authorizers).any(|limit| limit.is_some())
     }
 
     /// The names of all services and authorizers.

@@ -1,5 +1,5 @@
-//! `POST /filters/NAME/accept` and `/lists/NAME/accept`: accept an update that waits for the
-//! operator.
+//! `POST /filters/NAME/accept`, `/lists/NAME/accept` and `/services/NAME/accept`: accept an update
+//! that waits for the operator.
 //!
 //! The body names the update by its SHA-256, so that an operator accepts exactly the file that they
 //! have checked.
@@ -32,6 +32,8 @@ struct AcceptedBody<'a> {
     filter: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     list: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    service: Option<&'a str>,
     sha256: &'a str,
     generation: u64,
 }
@@ -52,9 +54,11 @@ pub(super) async fn respond(
     sent.map_err(|_| BadCommand::Stopping)?;
     Ok(match outcome.await.map_err(|_| BadCommand::Stopping)? {
         Ok(generation) => {
-            let filter = (file == GuardFile::Filter).then_some(&*name);
-            let list = (file == GuardFile::List).then_some(&*name);
-            command::done(&AcceptedBody { filter, list, sha256: &body.sha256, generation })
+            let name_of = |kind| (file == kind).then_some(&*name);
+            let [filter, list, service] =
+                [GuardFile::Filter, GuardFile::List, GuardFile::Service].map(name_of);
+            let sha256 = &body.sha256;
+            command::done(&AcceptedBody { filter, list, service, sha256, generation })
         }
         Err(error) => text(status_of(&error), &error.to_string()),
     })

@@ -13,8 +13,9 @@ pub(super) fn of_rejection(rejection: &Rejection<'_>, config: Option<&str>) -> O
     }
 }
 
-/// Accepts the waiting update of a `filter` or `list`.
+/// Accepts the waiting update of a filter, list, service or authorizer.
 pub(super) fn accept(kind: &str, name: &str, config: Option<&str>) -> String {
+    let kind = if kind == "authorizer" { "service" } else { kind };
     shell::keygate(&[kind, "accept", name], config)
 }
 

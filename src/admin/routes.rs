@@ -83,7 +83,7 @@ pub(super) async fn respond(
 /// A command to the running proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AdminCommand {
-    /// Accepts the waiting update of the filter or list with this name.
+    /// Accepts the waiting update of the filter, list or service with this name.
     Accept(GuardFile, String),
     /// Fails readiness, or undoes it.
     Drain,
@@ -99,10 +99,11 @@ impl AdminCommand {
             "/reload" => Some(Self::Reload),
             _ => {
                 let path = path.strip_suffix("/accept")?;
-                let filter = path.strip_prefix("/filters/").map(|name| (GuardFile::Filter, name));
-                let list = || path.strip_prefix("/lists/").map(|name| (GuardFile::List, name));
-                let (file, name) = filter.or_else(list)?;
-                Some(Self::Accept(file, name.to_owned()))
+                let (files, name) = path.strip_prefix('/')?.split_once('/')?;
+                let kinds = [GuardFile::Filter, GuardFile::List, GuardFile::Service];
+                let kind =
+                    kinds.into_iter().find(|it| files.strip_suffix('s') == Some(it.as_str()));
+                Some(Self::Accept(kind?, name.to_owned()))
             }
         }
     }

@@ -233,7 +233,7 @@ impl AskConnection {
         }
         let is_rejected = judgement.decision == Decision::Reject;
         if !is_rejected {
-            self.record_admitted(snapshot, authorizer, &chain);
+            self.record_admitted(snapshot, authorizer, &chain, presented);
         }
         let result = match judgement.names {
             NameCheck::NotAllowed => QuestionResult::ClientNotAllowed,
@@ -250,10 +250,11 @@ impl AskConnection {
         snapshot: &Snapshot,
         authorizer: &Authorizer,
         chain: &[&CertificateDer<'_>],
+        presented: &[CertificateDer<'_>],
     ) {
         let (Some(recent), Some(leaf)) = (&self.worker.recent, chain.first()) else { return };
         let subject = || CertificateSummary::of(leaf).name().to_owned();
-        recent.record_path(authorizer.id, snapshot.guard.weak_checks(), chain, subject);
+        recent.record_path(authorizer.id, snapshot.guard.weak_checks(), chain, presented, subject);
     }
 
     /// Counts and logs a question that is denied without a judgement.

@@ -1,5 +1,5 @@
-//! `keygate filter accept` and `keygate list accept`: show an update that waits for the operator, and
-//! accept it.
+//! `keygate filter accept`, `keygate list accept` and `keygate service accept`: show an update that
+//! waits for the operator, and accept it.
 
 use std::time::Duration;
 
@@ -38,13 +38,17 @@ pub(super) struct Args {
 struct FileStates {
     filters: Vec<FileState>,
     lists: Vec<FileState>,
+    services: Vec<FileState>,
+    authorizers: Vec<FileState>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 struct FileState {
     name: String,
     waiting: Option<WaitingReport>,
     acceptable: bool,
+    /// Path of a filter or list.
+    #[serde(default)]
     path: String,
 }
 
@@ -65,11 +69,18 @@ struct Update<'a> {
     filter: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     list: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    service: Option<&'a str>,
     sha256: &'a str,
-    /// `None` for a list.
+    /// Path of a file of a service.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<&'a str>,
+    /// Revision of a filter.
     #[serde(skip_serializing_if = "Option::is_none")]
     revision: Option<u32>,
-    entries: u64,
+    /// `None` for a file of a service.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    entries: Option<u64>,
     new_hits: usize,
     clients: &'a [AffectedClient],
     /// The snapshot with the update; `None` if it still waits.
@@ -94,14 +105,16 @@ pub(super) fn run(file: GuardFile, args: &Args) -> Result<Exit, CliError> {
         None => None,
     };
     let name = &args.name;
-    let revision = (file == GuardFile::Filter).then_some(waiting.revision);
+    let name_of = |kind| (file == kind).then_some(name.as_str());
     if args.json {
         print_json(&Update {
-            filter: revision.is_some().then_some(name),
-            list: revision.is_none().then_some(name),
+            filter: name_of(GuardFile::Filter),
+            list: name_of(GuardFile::List),
+            service: name_of(GuardFile::Service),
             sha256: &waiting.sha256,
-            revision,
-            entries: waiting.entries,
+            path: waiting.path.as_deref(),
+            revision: (file == GuardFile::Filter).then_some(waiting.revision),
+            entries: (file != GuardFile::Service).then_some(waiting.entries),
             new_hits: waiting.new_hits,
             clients: &waiting.clients,
             generation,
@@ -121,7 +134,12 @@ pub(super) fn run(file: GuardFile, args: &Args) -> Result<Exit, CliError> {
 fn preview(file: GuardFile, name: &str, waiting: &WaitingReport) -> Result<(), CliError> {
     let WaitingReport { sha256, entries, new_hits, clients, .. } = waiting;
     let (update, entries) = (described(file, waiting), counted_entries(*entries));
-    print(format_args!("{name}: {update} with {entries} waits"))?;
+    match file {
+        GuardFile::Filter | GuardFile::List => {
+            print(format_args!("{name}: {update} with {entries} waits"))?;
+        }
+        GuardFile::Service => print(format_args!("{name}: {update} waits"))?,
+    }
     print(format_args!("SHA-256: {sha256}"))?;
     print(format_args!("recent clients that it would reject: {new_hits}"))?;
     for client in clients {
@@ -137,6 +155,7 @@ fn described(file: GuardFile, waiting: &WaitingReport) -> String {
     match file {
         GuardFile::Filter => format!("revision {}", waiting.revision),
         GuardFile::List => "an update".to_owned(),
+        GuardFile::Service => waiting.path.clone().unwrap_or_default(),
     }
 }
 
@@ -154,6 +173,7 @@ fn waiting(admin: &AdminClient, file: GuardFile, name: &str) -> Result<WaitingRe
     let (kind, files) = match file {
         GuardFile::Filter => ("filter", status.filters),
         GuardFile::List => ("list", status.lists),
+        GuardFile::Service => ("service", [status.services, status.authorizers].concat()),
     };
     match files.into_iter().find(|file| file.name == name) {
         Some(FileState { waiting: Some(waiting), acceptable: true, .. }) => Ok(waiting),

@@ -5,7 +5,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use super::config_file::ConfigFile;
 use super::{
     completions, config, confirm, demo, drain, fetch, filter, healthcheck, key, list, man, probe,
-    proof, reload, report, status, validate,
+    proof, reload, report, service, status, validate,
 };
 
 /// A TLS-terminating reverse proxy that rejects clients whose keys are compromised or weak.
@@ -96,6 +96,9 @@ pub(super) enum CliCommand {
     /// false positives.
     #[command(subcommand)]
     List(list::ListCommand),
+    /// Accept updates of the CAs and CRLs of services and authorizers.
+    #[command(subcommand)]
+    Service(service::ServiceCommand),
     /// Print the algorithm and the fingerprints of keys.
     ///
     /// One private key has several public encodings. Each encoding has its own fingerprint, the

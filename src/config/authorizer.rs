@@ -263,6 +263,8 @@ pub struct ClientChecks {
     pub expired_crl: ExpiredCrl,
     /// The certificates of a path whose revocation is checked. Default: all.
     pub revocation: RevocationDepth,
+    /// Maximum number of recent clients that a change may newly reject. `None` sets no maximum.
+    pub max_new_hits: Option<usize>,
 }
 
 /// Limits for askers.

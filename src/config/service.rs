@@ -42,6 +42,8 @@ pub struct ServiceConfig {
     pub expired_crl: ExpiredCrl,
     /// The certificates of a path whose revocation is checked. Default: all.
     pub revocation: RevocationDepth,
+    /// Maximum number of recent clients that a change may newly reject. `None` sets no maximum.
+    pub max_new_hits: Option<usize>,
     /// Whether a client must present a certificate. Default: required.
     pub client_auth_mode: ClientAuthMode,
     /// Client data that is forwarded to the upstream.

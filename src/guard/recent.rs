@@ -2,7 +2,8 @@
 //!
 //! Each worker records the clients that it admits in its own shard. Other threads access a shard
 //! only while an update is tested. A shard is bounded: it holds the last 16,384 to 32,768 distinct
-//! clients, each with the hashes and fingerprints of the keys of its path.
+//! clients, each with its certificates and with the hashes and fingerprints of the keys of its path.
+//! Long chains make it fewer.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -35,6 +36,8 @@ pub struct RecentClient {
     /// The keys of the whole path, the client's own first, because a later policy may judge all of
     /// them. Clients share the keys of their CAs.
     keys: SmallVec<[Arc<RecordedKey>; 3]>,
+    /// The certificates that the client presented last, leaf first.
+    presented: Arc<[CertificateDer<'static>]>,
 }
 
 /// The recent clients that a condition holds for.
@@ -50,6 +53,10 @@ pub struct MatchingClients {
 /// generations and drops the older one when the newer one is full.
 const GENERATION: usize = 1 << 14;
 
+/// Maximum size of the certificates of a generation, 16 MiB: 16,384 chains of 1 KiB. A generation
+/// with more is full.
+const MAX_CERTIFICATE_BYTES: usize = 16 << 20;
+
 /// Maximum length of a subject in memory, in characters; the rest is cut.
 const MAX_SUBJECT_LENGTH: usize = 100;
 
@@ -64,6 +71,8 @@ struct ClientGeneration {
     clients: HashMap<ClientPath, RecentClient>,
     /// The keys of CAs, by the hash of the presented encoding.
     issuers: HashMap<KeyHash, Arc<RecordedKey>>,
+    /// Size of the certificates of all clients.
+    bytes: usize,
 }
 
 /// Identifies a client of a service.
@@ -83,7 +92,16 @@ impl RecentClient {
             Depth::Leaf => 1,
         };
         let mut keys = self.keys.iter().take(judged);
-        keys.any(|key| policy.decide(&guard.judge_recorded(key, now)) == Decision::Reject)
+        let is_named =
+            policy.allow.as_ref().is_none_or(|rules| rules.admit(self.presented.first()));
+        !is_named
+            || keys.any(|key| policy.decide(&guard.judge_recorded(key, now)) == Decision::Reject)
+    }
+
+    /// The certificates that the client presented last, leaf first.
+    #[must_use]
+    pub fn presented(&self) -> &[CertificateDer<'static>] {
+        &self.presented
     }
 }
 
@@ -136,19 +154,20 @@ impl RecentKeys {
 }
 
 impl RecentShard {
-    /// Records that the service with this index admitted a client with this verified `path`, leaf
-    /// first, after a judgement with these weak-key checks. `subject` is called for a new client.
-    /// A leaf whose key cannot be read is not recorded.
+    /// Records that the service with this index admitted a client that `presented` certificates
+    /// with this verified `path`, both leaf first, after a judgement with these weak-key checks.
+    /// `subject` is called for a new client. A leaf whose key cannot be read is not recorded.
     pub fn record_path(
         &self,
         service: usize,
         checks: WeakChecks,
         path: &[&CertificateDer<'_>],
+        presented: &[CertificateDer<'_>],
         subject: impl FnOnce() -> String,
     ) {
         if path.first().is_some_and(|leaf| spki::of_certificate(leaf).is_ok()) {
             let keys = path.iter().filter_map(|certificate| spki::of_certificate(certificate).ok());
-            self.record(service, checks, keys, subject);
+            self.record(service, checks, keys, presented, subject);
         }
     }
 
@@ -159,21 +178,28 @@ impl RecentShard {
         service: usize,
         checks: WeakChecks,
         path: impl Iterator<Item = &'a [u8]> + Clone,
+        presented: &[CertificateDer<'_>],
         subject: impl FnOnce() -> String,
     ) {
         let Ok(mut generations) = self.0.try_lock() else { return }; // an update is being tested
         let key = ClientPath { service, path: path.clone().map(KeyHash::of).collect() };
-        if generations.current.clients.contains_key(&key) {
+        let known = generations.current.clients.get(&key);
+        // A client may have renewed the certificate of its key.
+        if known.is_some_and(|known| *known.presented == *presented) {
             return;
         }
-        let known = generations.previous.clients.remove(&key);
-        if generations.current.clients.len() >= GENERATION {
-            generations.previous = std::mem::take(&mut generations.current);
+        let known = generations.current.clients.remove(&key);
+        let known = known.or_else(|| generations.previous.clients.remove(&key));
+        let current = &mut generations.current;
+        if current.clients.len() >= GENERATION || current.bytes >= MAX_CERTIFICATE_BYTES {
+            generations.previous = std::mem::take(current);
         }
         let current = &mut generations.current;
         let client = known.or_else(|| current.client(path, checks, subject));
         if let Some(client) = client {
-            current.clients.insert(key, client);
+            let presented: Arc<[_]> = presented.iter().map(|it| it.clone().into_owned()).collect();
+            current.bytes += presented.iter().map(|certificate| certificate.len()).sum::<usize>();
+            current.clients.insert(key, RecentClient { presented, ..client });
         }
     }
 }
@@ -194,7 +220,8 @@ impl ClientGeneration {
             Arc::clone(known.or_insert_with(|| Arc::new(RecordedKey::new(issuer, checks))))
         }));
         let subject = subject().chars().take(MAX_SUBJECT_LENGTH).collect::<String>().into();
-        Some(RecentClient { fingerprint: Fingerprint::of(leaf), subject, keys })
+        let presented = Arc::default();
+        Some(RecentClient { fingerprint: Fingerprint::of(leaf), subject, keys, presented })
     }
 }
 
@@ -204,7 +231,7 @@ mod tests {
 
     fn record(shard: &RecentShard, service: usize, path: &[&[u8]]) {
         let path = path.iter().copied();
-        shard.record(service, WeakChecks::NONE, path, || "CN=client".to_owned());
+        shard.record(service, WeakChecks::NONE, path, &[], || "CN=client".to_owned());
     }
 
     fn count(recent: &RecentKeys, matches: impl Fn(usize, &RecentClient) -> bool) -> usize {
@@ -258,7 +285,7 @@ mod tests {
     fn a_long_subject_is_cut() {
         let recent = RecentKeys::new(1);
         let path = [&b"one"[..]].into_iter();
-        recent.shard(0).unwrap().record(0, WeakChecks::NONE, path, || "é".repeat(1000));
+        recent.shard(0).unwrap().record(0, WeakChecks::NONE, path, &[], || "é".repeat(1000));
         let found = recent.matching(1, |_, _| true);
         assert_eq!(found.clients[0].1.subject.chars().count(), MAX_SUBJECT_LENGTH);
     }

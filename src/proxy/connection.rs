@@ -241,7 +241,8 @@ async fn admit(worker: Rc<Worker>, established: Established) -> Option<Admitted>
         return None;
     }
     if !is_rejected {
-        identity.with_path(|path| worker.record_admitted(&service, path));
+        let presented = identity.presented();
+        identity.with_path(|path| worker.record_admitted(&service, path, presented));
     }
     let tls_facts = worker.access_log.is_some().then(|| Box::new(TlsFacts::of(&stream)));
     let alpn = stream.state().alpn_protocol();

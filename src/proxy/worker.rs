@@ -130,13 +130,19 @@ impl Worker {
         Arc::clone(self.current.borrow_mut().load())
     }
 
-    /// Records that `service` admitted a client with this verified `path`, leaf first, if
+    /// Records that `service` admitted a client that `presented` certificates with this verified
+    /// `path`, both leaf first, if
     /// `max_new_hits` needs it.
-    pub(crate) fn record_admitted(&self, service: &Service, path: &[&CertificateDer<'_>]) {
+    pub(crate) fn record_admitted(
+        &self,
+        service: &Service,
+        path: &[&CertificateDer<'_>],
+        presented: &[CertificateDer<'_>],
+    ) {
         let (Some(recent), Some(leaf)) = (&self.recent, path.first()) else { return };
         let checks = self.current.borrow_mut().load().guard.weak_checks();
         let subject = || CertificateSummary::of(leaf).name().to_owned();
-        recent.record_path(service.id, checks, path, subject);
+        recent.record_path(service.id, checks, path, presented, subject);
     }
 
     /// Asks about the keys on a verified `path`, leaf first, by the policy of `service`. A later

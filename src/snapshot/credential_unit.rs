@@ -28,6 +28,8 @@ labels! {
         Io = "io",
         /// The private key does not belong to the certificate.
         Key = "key",
+        /// It would reject more recent clients than `max_new_hits` allows.
+        NewHits = "new_hits",
     }
 }
 
@@ -43,6 +45,8 @@ impl CredentialRejectionReason {
             Self::Key
         } else if let LoadError::Read { .. } = error {
             Self::Io
+        } else if let LoadError::Waits { .. } = error {
+            Self::NewHits
         } else {
             Self::Content
         }

@@ -17,6 +17,8 @@ labels! {
         Io = "io",
         /// The issuer is no CA of the service, must not sign lists, or has no list any more.
         Issuer = "issuer",
+        /// It would reject more recent clients than `max_new_hits` allows.
+        NewHits = "new_hits",
         /// The list is older than the one that was in use.
         Rollback = "rollback",
         /// The signature is not by the issuer.
@@ -29,7 +31,11 @@ labels! {
 impl CrlRejectionReason {
     /// The class of `error`, about a file with revocation lists.
     pub(super) fn of_file(error: &LoadError) -> Self {
-        if let LoadError::Credentials { source, .. } = error { Self::of(source) } else { Self::Io }
+        match error {
+            LoadError::Credentials { source, .. } => Self::of(source),
+            LoadError::Waits { .. } => Self::NewHits,
+            _ => Self::Io,
+        }
     }
 
     fn of(error: &TlsFileError) -> Self {

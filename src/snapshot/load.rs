@@ -239,7 +239,7 @@ impl Loader {
         Ok((staged, prepare(config).map_err(ReconfigureError::Prepare)?))
     }
 
-    /// Accepts the waiting update of the filter or list with this name on behalf of `peer`, if it has
+    /// Accepts the waiting update of the filter, list or service with this name on behalf of `peer`, if it has
     /// this SHA-256. The next [`Loader::refresh`] uses it.
     ///
     /// # Errors
@@ -252,7 +252,7 @@ impl Loader {
         sha256: &[u8; 32],
         peer: &str,
     ) -> Result<(), AcceptError> {
-        self.sources.gate(file, name)?.accept(sha256, peer)
+        self.sources.accept(file, name, sha256, peer)
     }
 
     /// Checks that the accepted update with this SHA-256 is in use.

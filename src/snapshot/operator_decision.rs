@@ -1,12 +1,14 @@
-//! Why an update of a filter or list waits for the decision of an operator.
+//! Why an update of a file waits for the decision of an operator.
 
-/// The kind of a file by which the guard judges keys.
+/// The kind of a file by which clients are admitted or rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuardFile {
     /// A filter.
     Filter,
     /// An exact list.
     List,
+    /// The CAs or CRLs of a service or an authorizer.
+    Service,
 }
 
 impl GuardFile {
@@ -16,6 +18,7 @@ impl GuardFile {
         match self {
             Self::Filter => "filter",
             Self::List => "list",
+            Self::Service => "service",
         }
     }
 }
@@ -81,7 +84,7 @@ impl NeedsOperator {
         Self { can_accept: false, ..self }
     }
 
-    /// Whether `keygate filter accept` or `keygate list accept` lets the update through.
+    /// Whether `keygate filter accept` or another such command lets the update through.
     pub(super) fn can_be_accepted(&self) -> bool {
         self.can_accept
     }

@@ -15,7 +15,7 @@ mod version;
 mod warning;
 
 use std::cell::OnceCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,6 +67,17 @@ struct LoadedList {
     file: [u8; 32],
     /// Position in the file, counted from 1.
     position: usize,
+}
+
+/// New lists of an issuer.
+#[derive(Debug)]
+pub struct CrlChange {
+    /// Name of the issuer, without the outer SEQUENCE.
+    pub issuer: Box<[u8]>,
+    /// Path of the first file.
+    pub path: PathBuf,
+    /// SHA-256 of each file, in the order of their paths.
+    pub files: Vec<[u8; 32]>,
 }
 
 impl Crls {
@@ -178,6 +189,28 @@ impl Crls {
             digests
         };
         self.is_required == other.is_required && digests(self) == digests(other)
+    }
+
+    /// The issuers with a list that `before` lacks.
+    #[must_use]
+    pub fn changes_since(&self, before: &Self) -> Vec<CrlChange> {
+        let changes = self.by_issuer.iter().filter_map(|(issuer, lists)| {
+            let is_new = |loaded: &&LoadedList| before.find(&loaded.list.digest).is_none();
+            let files = lists.iter().filter(is_new).map(|loaded| (&loaded.path, loaded.file));
+            let files: BTreeMap<_, _> = files.collect();
+            let path = (*files.keys().next()?).clone();
+            Some(CrlChange { issuer: issuer.clone(), path, files: files.into_values().collect() })
+        });
+        let mut changes: Vec<_> = changes.collect();
+        changes.sort_by(|one, other| one.path.cmp(&other.path));
+        changes
+    }
+
+    /// Takes the lists of `issuer` from `other` in place of its own.
+    pub fn take_lists(&mut self, issuer: &[u8], other: &Self) {
+        self.by_issuer.remove(issuer);
+        let lists = other.by_issuer.get_key_value(issuer);
+        self.by_issuer.extend(lists.map(|(issuer, lists)| (issuer.clone(), lists.clone())));
     }
 
     /// The SHA-256 and the path of each file with a list in use.

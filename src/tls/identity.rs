@@ -107,6 +107,12 @@ impl ClientIdentity {
         self.peer
     }
 
+    /// The certificates that the client presented, leaf first.
+    #[must_use]
+    pub fn presented(&self) -> &[CertificateDer<'static>] {
+        &self.presented
+    }
+
     /// The client's own certificate, if it presented one.
     #[must_use]
     pub fn leaf(&self) -> Option<&CertificateDer<'static>> {

@@ -154,6 +154,7 @@ mod process {
 }
 
 mod reload {
+    mod client_files;
     mod configuration;
     mod dry_run;
     mod events;

@@ -33,6 +33,8 @@ pub(super) fn markdown(name: &str) -> Option<&'static str> {
         "keygate-reload" => include_str!("../../../docs/man/keygate-reload.md"),
         "keygate-report" => include_str!("../../../docs/man/keygate-report.md"),
         "keygate-run" => include_str!("../../../docs/man/keygate-run.md"),
+        "keygate-service" => include_str!("../../../docs/man/keygate-service.md"),
+        "keygate-service-accept" => include_str!("../../../docs/man/keygate-service-accept.md"),
         "keygate-status" => include_str!("../../../docs/man/keygate-status.md"),
         "keygate-validate" => include_str!("../../../docs/man/keygate-validate.md"),
         _ => return None,

@@ -195,6 +195,7 @@ impl Checker<'_> {
             crls: self.paths(&at("crls"), &raw.crls),
             expired_crl: raw.expired_crl.unwrap_or_default(),
             revocation: raw.revocation.unwrap_or_default(),
+            max_new_hits: raw.max_new_hits,
         }
     }
 

@@ -89,6 +89,7 @@ impl Checker<'_> {
             crls: self.paths(&at("client_auth.crls"), &service.client_auth.crls),
             expired_crl: service.client_auth.expired_crl,
             revocation: service.client_auth.revocation,
+            max_new_hits: service.client_auth.max_new_hits,
             client_auth_mode: service.client_auth.mode,
             forward: self.forward(&at("forward.send_proxy"), service.forward, service.protocol),
             upstream: self.upstream(&at("upstream"), service.upstream, service.protocol),

@@ -105,6 +105,7 @@ pub(in crate::config) struct RawChecks {
     pub(in crate::config) crls: Vec<PathBuf>,
     pub(in crate::config) expired_crl: Option<ExpiredCrl>,
     pub(in crate::config) revocation: Option<RevocationDepth>,
+    pub(in crate::config) max_new_hits: Option<usize>,
     pub(in crate::config) allow: Option<RawAllow>,
 }
 

@@ -76,6 +76,7 @@ pub(in crate::config) struct RawClientAuth {
     pub(in crate::config) expired_crl: ExpiredCrl,
     #[serde(default)]
     pub(in crate::config) revocation: RevocationDepth,
+    pub(in crate::config) max_new_hits: Option<usize>,
     pub(in crate::config) allow: Option<RawAllow>,
 }
 

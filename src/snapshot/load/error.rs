@@ -168,6 +168,18 @@ pub enum LoadError {
         /// Why rustls rejects them.
         source: rustls::Error,
     },
+    /// An update of CAs or CRLs waits for the decision of an operator.
+    #[error("{owner}: {key} {}: {source}", path.display())]
+    Waits {
+        /// The service or authorizer.
+        owner: CredentialOwner,
+        /// Configuration key that names the file.
+        key: &'static str,
+        /// Path of the file.
+        path: PathBuf,
+        /// Why the update waits.
+        source: NeedsOperator,
+    },
 }
 
 impl LoadError {
@@ -204,6 +216,16 @@ impl LoadError {
         }
     }
 
+    /// Whether the file of a service at `path` is the cause.
+    pub(super) fn is_about(&self, path: &Path) -> bool {
+        match self {
+            Self::Credentials { path: cause, .. }
+            | Self::Read { path: cause, .. }
+            | Self::Waits { path: cause, .. } => cause == path,
+            _ => false,
+        }
+    }
+
     /// The error with the key of the configuration that names the file.
     #[must_use]
     pub fn placed(&self) -> PlacedProblem {
@@ -215,7 +237,8 @@ impl LoadError {
         let (array, name, key) = match self {
             Self::Credentials { owner, key, .. }
             | Self::Read { owner, key, .. }
-            | Self::Tls { owner, key, .. } => (owner.table(), owner.name(), *key),
+            | Self::Tls { owner, key, .. }
+            | Self::Waits { owner, key, .. } => (owner.table(), owner.name(), *key),
             Self::OwnKey(it) => (it.owner.table(), it.owner.name(), it.key),
             Self::Filter { name, source, .. } => {
                 let key = if source.canary_file().is_some() {

@@ -146,7 +146,8 @@ impl ReadError for LoadError {
             | Self::OwnKey(_)
             | Self::State { .. }
             | Self::StateDirectory { .. }
-            | Self::Tls { .. } => Failure::Content,
+            | Self::Tls { .. }
+            | Self::Waits { .. } => Failure::Content,
         }
     }
 }

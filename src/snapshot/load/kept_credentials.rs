@@ -49,6 +49,16 @@ impl KeptFile {
         Self { name, path: path.to_owned(), sha256 }
     }
 
+    /// Path of the file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// SHA-256 of the file.
+    pub(crate) fn sha256(&self) -> [u8; 32] {
+        self.sha256
+    }
+
     /// The content of the file at `path`, if the file is the one in use.
     fn read_from(&self, path: &Path) -> Option<Vec<u8>> {
         let content = read(path).ok()?;

@@ -24,6 +24,11 @@ impl LoadErrors {
         self
     }
 
+    /// The errors, of which there is at least one.
+    pub(super) fn into_vec(self) -> Vec<LoadError> {
+        self.0
+    }
+
     /// The errors.
     pub fn iter(&self) -> std::slice::Iter<'_, LoadError> {
         self.0.iter()

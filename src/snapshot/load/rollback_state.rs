@@ -43,6 +43,9 @@ struct FileRecords {
     /// The lists in use.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     lists: BTreeMap<String, FileRecord>,
+    /// The updates of CAs and CRLs that wait, by the path of their file.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    waiting: BTreeMap<PathBuf, WaitingReport>,
 }
 
 impl RollbackState {
@@ -85,7 +88,16 @@ impl RollbackState {
         waiting.find(|waiting| waiting.sha256 == sha256)
     }
 
-    /// Saves the records of the filters and lists `in_use`, with a copy of each filter. Files are
+    /// The updates of the files at `paths` that waited.
+    pub(crate) fn waiting_files(
+        &self,
+        paths: &[PathBuf],
+    ) -> impl Iterator<Item = (&Path, &WaitingReport)> {
+        let waiting = paths.iter().filter_map(|path| self.records.waiting.get_key_value(path));
+        waiting.map(|(path, report)| (path.as_path(), report))
+    }
+
+    /// Saves the records of the filters and lists `in_use` and of `waiting` files, with a copy of each filter. Files are
     /// written only if they differ, for example because another process has changed them.
     ///
     /// The watermarks of filters that are no longer configured are kept, and their copies removed.
@@ -98,10 +110,11 @@ impl RollbackState {
         &mut self,
         in_use: impl Iterator<Item = (FileRecord, Arc<NamedFilter>)>,
         lists: BTreeMap<String, FileRecord>,
+        waiting: BTreeMap<PathBuf, WaitingReport>,
         may_write: bool,
     ) -> Result<(), LoadError> {
         let in_use: Vec<_> = in_use.collect();
-        let mut next = FileRecords { filters: self.records.filters.clone(), lists };
+        let mut next = FileRecords { filters: self.records.filters.clone(), lists, waiting };
         next.filters.values_mut().for_each(FileRecord::retire);
         let Some(directory) = self.directory.clone().filter(|_| may_write) else {
             let in_use = in_use.into_iter().map(|(record, it)| (it.name.to_string(), record));
@@ -191,8 +204,8 @@ pub(crate) fn path_in(directory: &Path) -> PathBuf {
 }
 
 fn read(path: &Path) -> io::Result<FileRecords> {
-    let FileRecords { filters, lists } = state_file::or_default(state_file::read(path))?;
-    Ok(FileRecords { filters: checked(filters)?, lists: checked(lists)? })
+    let FileRecords { filters, lists, waiting } = state_file::or_default(state_file::read(path))?;
+    Ok(FileRecords { filters: checked(filters)?, lists: checked(lists)?, waiting })
 }
 
 fn checked(records: BTreeMap<String, FileRecord>) -> io::Result<BTreeMap<String, FileRecord>> {
@@ -205,10 +218,7 @@ fn checked(records: BTreeMap<String, FileRecord>) -> io::Result<BTreeMap<String,
 
 impl FileRecords {
     fn of(&self, file: GuardFile) -> &BTreeMap<String, FileRecord> {
-        match file {
-            GuardFile::Filter => &self.filters,
-            GuardFile::List => &self.lists,
-        }
+        if file == GuardFile::Filter { &self.filters } else { &self.lists }
     }
 }
 
@@ -237,7 +247,7 @@ mod tests {
     }
 
     fn save(state: &mut RollbackState, filters: &[(FileRecord, Arc<NamedFilter>)]) {
-        state.save(filters.iter().cloned(), BTreeMap::new(), true).unwrap();
+        state.save(filters.iter().cloned(), BTreeMap::new(), BTreeMap::new(), true).unwrap();
     }
 
     fn files(directory: &Path) -> Vec<String> {
@@ -281,7 +291,8 @@ mod tests {
         let filter = in_use("lost", 5, 1);
         let copy = kept_filters::path_in(directory.path(), filter.0.last_good.as_deref().unwrap());
         std::fs::create_dir_all(copy.join("in the way")).unwrap();
-        let error = state.save([filter].into_iter(), BTreeMap::new(), true).unwrap_err();
+        let error =
+            state.save([filter].into_iter(), BTreeMap::new(), BTreeMap::new(), true).unwrap_err();
         assert!(matches!(error, LoadError::LastGood { .. }), "{error}");
         let state = RollbackState::read(Some(directory.path())).unwrap();
         assert_eq!(record(&state, "lost").unwrap().last_good, None);

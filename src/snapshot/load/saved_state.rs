@@ -95,7 +95,7 @@ impl SavedState {
         metrics.state_lock_waiting.set(matches!(lock, Ok(false)).into());
         let lists = sources.lists.iter();
         let lists = lists.map(|source| (source.config().name.clone(), source.record())).collect();
-        let filters = self.rollback.save(filters, lists, may_write);
+        let filters = self.rollback.save(filters, lists, sources.waiting_files(), may_write);
         let services = sources.services.iter();
         let services = services.map(|source| (source.name(), source.crl_marks()));
         let authorizers = sources.authorizers.iter();

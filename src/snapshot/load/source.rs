@@ -4,6 +4,7 @@
 //! sources that both configurations share are kept.
 
 pub(crate) mod authorizer;
+mod client_gates;
 pub(crate) mod configuration;
 mod credential_files;
 mod credential_source;
@@ -17,6 +18,7 @@ mod service_credentials;
 
 pub(super) use self::service_credentials::MAX_CRL_SIZE;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -24,7 +26,7 @@ use std::time::{Instant, SystemTime};
 use self::authorizer::AuthorizerSource;
 use self::exceptions::ConfiguredExceptions;
 use self::filter::FilterSource;
-use self::gate::{AcceptError, Gate};
+use self::gate::AcceptError;
 use self::list::ListSource;
 use self::service::ServiceSource;
 use super::check::dry_run::{DryRun, Judges};
@@ -39,6 +41,7 @@ use crate::config::{AuthorizerConfig, Config, FilterConfig, ListConfig, ServiceC
 use crate::guard::{ExactList, Guard, NamedFilter, WeakChecks};
 use crate::metrics::ControlMetrics;
 use crate::snapshot::operator_decision::GuardFile;
+use crate::snapshot::report::WaitingReport;
 use crate::snapshot::routes::Routes;
 use crate::spki::RsaExponents;
 
@@ -285,24 +288,39 @@ impl Sources {
         let dry_run = DryRun::new(links.recent.clone(), judges, now, policies, ids.0.clone());
         let filters = self.filters.iter_mut().map(|filter| filter.refresh(now, &dry_run));
         let lists = self.lists.iter_mut().map(|list| list.refresh(now, &dry_run));
-        let services = self.services.iter_mut().flat_map(|service| service.refresh(now));
+        let services = self.services.iter_mut().flat_map(|service| service.refresh(now, &dry_run));
         // `collect` refreshes every source; `any` would stop at the first change.
-        let authorizers = self.authorizers.iter_mut().flat_map(|it| it.refresh(now));
+        let authorizers = self.authorizers.iter_mut().flat_map(|it| it.refresh(now, &dry_run));
         filters.chain(lists).chain(services).chain(authorizers).collect()
     }
 
-    /// The gate before the filter or list with this name.
-    pub(super) fn gate(&mut self, file: GuardFile, name: &str) -> Result<&mut Gate, AcceptError> {
-        let found = match file {
+    /// Accepts the waiting update with this SHA-256 of the filter, list or service with this name.
+    pub(super) fn accept(
+        &mut self,
+        file: GuardFile,
+        name: &str,
+        sha256: &[u8; 32],
+        peer: &str,
+    ) -> Result<(), AcceptError> {
+        let accepted = match file {
             GuardFile::Filter => {
-                self.filters.iter_mut().find(|it| it.name() == name).map(FilterSource::gate_mut)
+                let filter = self.filters.iter_mut().find(|it| it.name() == name);
+                filter.map(|filter| filter.gate_mut().accept(sha256, peer))
             }
             GuardFile::List => {
-                let mut lists = self.lists.iter_mut();
-                lists.find(|it| it.config().name == name).map(ListSource::gate_mut)
+                let list = self.lists.iter_mut().find(|it| it.config().name == name);
+                list.map(|list| list.gate_mut().accept(sha256, peer))
+            }
+            GuardFile::Service => {
+                let service = self.services.iter_mut().find(|it| it.name() == name);
+                let service = service.map(|service| service.accept(sha256, peer));
+                service.or_else(|| {
+                    let authorizer = self.authorizers.iter_mut().find(|it| it.name() == name);
+                    authorizer.map(|authorizer| authorizer.accept(sha256, peer))
+                })
             }
         };
-        found.ok_or_else(|| AcceptError::Unknown(gate::subject(file, name)))
+        accepted.unwrap_or_else(|| Err(AcceptError::Unknown(gate::subject(file, name))))
     }
 
     /// Why the content with this SHA-256 is not in use for the filter or list with this name;
@@ -320,6 +338,12 @@ impl Sources {
             GuardFile::List => {
                 self.lists.iter().find(|it| it.config().name == name)?.problem_of(sha256)
             }
+            GuardFile::Service => {
+                let service = self.services.iter().find(|it| it.name() == name);
+                let authorizer = self.authorizers.iter().find(|it| it.name() == name);
+                let problem = service.and_then(|service| service.problem_of(sha256));
+                problem.or_else(|| authorizer?.problem_of(sha256))
+            }
         }
     }
 
@@ -336,6 +360,13 @@ impl Sources {
     /// The lists in use with their signatures.
     pub(super) fn loaded_lists(&self) -> impl Iterator<Item = LoadedList> {
         self.lists.iter().map(|source| source.loaded().clone())
+    }
+
+    /// The updates of CAs and CRLs that wait, by the path of their file.
+    pub(super) fn waiting_files(&self) -> BTreeMap<PathBuf, WaitingReport> {
+        let services = self.services.iter().flat_map(|it| it.gates.waiting());
+        let waiting = services.chain(self.authorizers.iter().flat_map(|it| it.gates.waiting()));
+        waiting.map(|(path, report)| (path.to_owned(), report.clone())).collect()
     }
 
     /// The files with CAs and CRLs of clients in use, for their copies.

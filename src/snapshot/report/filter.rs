@@ -93,8 +93,12 @@ impl std::fmt::Display for SignatureReport {
 /// An update that waits for the operator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitingReport {
-    /// SHA-256 of the file, in hex.
+    /// SHA-256 of the file, in hex. Of several files of a service, the SHA-256 of theirs, one
+    /// after the other.
     pub sha256: String,
+    /// Path of the first file of a service; `None` for a filter or list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
     /// Revision in the header of a filter; 0 of a list.
     #[serde(default)]
     pub revision: u32,
@@ -102,7 +106,7 @@ pub struct WaitingReport {
     /// not known.
     #[serde(default)]
     pub updated: u64,
-    /// Number of entries.
+    /// Number of entries; 0 of a file of a service.
     pub entries: u64,
     /// The largest number of entries that was in use in the last seven days.
     #[serde(default)]
@@ -132,6 +136,7 @@ impl WaitingReport {
         let header = update.filter.header();
         Self {
             sha256: data_encoding::HEXLOWER.encode(&update.sha256),
+            path: None,
             revision: header.revision,
             updated: header.updated_at,
             entries: update.filter.explained_entries(),
@@ -139,6 +144,29 @@ impl WaitingReport {
             new_hits: new_hits.count,
             max_new_hits,
             clients: new_hits.clients,
+        }
+    }
+
+    /// The update of a file of a service.
+    pub(in crate::snapshot) fn of_file(
+        path: &Path,
+        sha256: String,
+        new_hits: NewHits,
+        max_new_hits: Option<usize>,
+    ) -> Self {
+        let NewHits { count: new_hits, clients } = new_hits;
+        let (path, [updated, entries, entries_before]) = (Some(path.display().to_string()), [0; 3]);
+        let revision = 0;
+        Self {
+            sha256,
+            path,
+            revision,
+            updated,
+            entries,
+            entries_before,
+            new_hits,
+            max_new_hits,
+            clients,
         }
     }
 
@@ -151,6 +179,7 @@ impl WaitingReport {
     ) -> Self {
         Self {
             sha256: data_encoding::HEXLOWER.encode(&update.sha256),
+            path: None,
             revision: 0,
             updated: update.list.date().unwrap_or(0),
             entries: update.list.len() as u64,

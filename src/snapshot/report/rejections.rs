@@ -20,7 +20,7 @@ pub struct Rejection<'a> {
     pub reason: Option<&'static str>,
     /// The whole reason.
     pub error: &'a str,
-    /// Whether `keygate filter accept` or `keygate list accept` lets the update through.
+    /// Whether `keygate filter accept` or another such command lets the update through.
     pub waiting: bool,
     /// When it was rejected.
     pub at: u64,
@@ -42,11 +42,15 @@ impl Report {
             Some(Rejection { path: Some(&it.path), waiting: it.acceptable, ..found })
         });
         let services = self.services.iter();
-        let services =
-            services.filter_map(|it| rejection("service", Some(&it.name), &it.last_reload));
+        let services = services.filter_map(|it| {
+            let found = rejection("service", Some(&it.name), &it.last_reload)?;
+            Some(Rejection { waiting: it.acceptable, ..found })
+        });
         let authorizers = self.authorizers.iter();
-        let authorizers =
-            authorizers.filter_map(|it| rejection("authorizer", Some(&it.name), &it.last_reload));
+        let authorizers = authorizers.filter_map(|it| {
+            let found = rejection("authorizer", Some(&it.name), &it.last_reload)?;
+            Some(Rejection { waiting: it.acceptable, ..found })
+        });
         configuration.chain(filters).chain(lists).chain(services).chain(authorizers).collect()
     }
 }

@@ -282,7 +282,9 @@ fn every_key_has_an_effect_and_needs_a_restart_as_described() {
         assert!(PAGE.contains(&format!("\n| {changed} | ")), "{changed} is explained");
     }
     let first = with(&example(), "filters.max_new_hits", None);
-    let first = read(&with(&first, "lists.max_new_hits", None)).unwrap();
+    let first = with(&first, "lists.max_new_hits", None);
+    let first = with(&first, "services.client_auth.max_new_hits", None);
+    let first = read(&with(&first, "authorizers.client_auth.max_new_hits", None)).unwrap();
     assert_eq!(read(&example()).unwrap().needs_restart(&first), ["max_new_hits"]);
 }
 

@@ -86,5 +86,6 @@ fn a_service_without_a_recent_client_is_named_although_another_one_has_some() {
     assert_eq!(keygate.curl(&client, &[]).stdout, b"hello\n");
     write_revision(&pki.path("lost.pkbf"), &[b"another", b"one more"], 2);
     let expected = format!("{NOT_CHECKED} of second");
-    keygate.wait_for_status("the update", |status| status["filters"][0]["max_new_hits"] == expected);
+    keygate
+        .wait_for_status("the update", |status| status["filters"][0]["max_new_hits"] == expected);
 }

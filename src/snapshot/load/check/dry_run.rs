@@ -2,13 +2,17 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustls::pki_types::UnixTime;
 
 use crate::guard::{
-    CurrentAnswers, ExactList, Exception, Guard, NamedFilter, Policy, RecentKeys, WeakChecks,
+    CurrentAnswers, ExactList, Exception, Guard, NamedFilter, Policy, RecentClient, RecentKeys,
+    WeakChecks,
 };
 use crate::snapshot::report::AffectedClient;
 use crate::spki::RsaExponents;
+use crate::tls::ClientVerifier;
 
 /// Maximum number of clients that a dry run names.
 pub(crate) const MAX_NAMED: usize = 20;
@@ -22,7 +26,7 @@ const NOT_CHECKED: &str = "not checked: no recent client";
 pub(crate) struct DryRun {
     recent: RecentKeys,
     judges: Judges,
-    now: SystemTime,
+    pub(crate) now: SystemTime,
     /// By service id.
     policies: HashMap<usize, Policy>,
     /// The names of all services by id, removed ones included.
@@ -85,6 +89,13 @@ impl DryRun {
         }
     }
 
+    /// [`Self::untried`] for a change of the service with this id alone.
+    pub(crate) fn untried_of(&self, service: usize, limit: Option<usize>) -> Option<String> {
+        let is_tried = |id: &usize| *id == service || !self.policies.contains_key(id);
+        let is_untried = limit.is_some() && !self.recent.services().iter().any(is_tried);
+        is_untried.then(|| NOT_CHECKED.to_owned())
+    }
+
     /// The recent clients that are admitted now, and would be rejected with `update` in place of
     /// the filter of the same name, or in addition to the filters if there is none.
     pub(crate) fn new_hits_of_filter(&self, update: &Arc<NamedFilter>) -> NewHits {
@@ -107,7 +118,7 @@ impl DryRun {
         let before = self.guard(self.judges.filters.clone(), self.judges.lists.clone());
         // Without filters and lists every key is unchecked, which says nothing about an update.
         let can_find = !self.judges.filters.is_empty() || !self.judges.lists.is_empty();
-        let found = self.recent.matching(MAX_NAMED, |service, client| {
+        self.named(|service, client| {
             let is_new_hit = |policy: &Policy| {
                 client.is_rejected(after, policy, self.now)
                     && !(can_find && client.is_rejected(&before, policy, self.now))
@@ -116,7 +127,30 @@ impl DryRun {
                 Some(policy) => is_new_hit(policy),
                 None => self.policies.values().any(is_new_hit),
             }
-        });
+        })
+    }
+
+    /// The recent clients of the service with this id, and of removed services, that the first
+    /// verifier accepts and the second one would not.
+    pub(crate) fn new_hits_of_verifier(
+        &self,
+        service: usize,
+        (before, after): &(ClientVerifier, ClientVerifier),
+    ) -> NewHits {
+        let since_epoch = self.now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = UnixTime::since_unix_epoch(since_epoch);
+        let accepts = |verifier: &ClientVerifier, client: &RecentClient| {
+            verifier.verify_presented(client.presented(), now).is_ok()
+        };
+        self.named(|id, client| {
+            (id == service || !self.policies.contains_key(&id))
+                && !accepts(after, client)
+                && accepts(before, client)
+        })
+    }
+
+    fn named(&self, matches: impl Fn(usize, &RecentClient) -> bool) -> NewHits {
+        let found = self.recent.matching(MAX_NAMED, matches);
         let clients = found.clients.into_iter().map(|(service, client)| AffectedClient {
             service: self.names.get(service).cloned().unwrap_or_default(),
             fingerprint: client.fingerprint.to_string(),

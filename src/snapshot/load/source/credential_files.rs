@@ -27,6 +27,7 @@ pub(crate) struct CredentialFiles<'a> {
     pub(super) expired_crl: ExpiredCrl,
     pub(super) mode: ClientAuthMode,
     pub(super) revocation: RevocationDepth,
+    pub(super) max_new_hits: Option<usize>,
     pub(super) upstream: Option<(&'a UpstreamTlsConfig, Protocol)>,
     pub(super) is_authorizer: bool,
 }
@@ -130,6 +131,7 @@ impl NamesCredentials for ServiceConfig {
             expired_crl: self.expired_crl,
             mode: self.client_auth_mode,
             revocation: self.revocation,
+            max_new_hits: self.max_new_hits,
             upstream: self.upstream.tls.as_ref().map(|tls| (tls, self.protocol)),
             is_authorizer: false,
         }
@@ -159,6 +161,7 @@ impl NamesCredentials for AuthorizerConfig {
             expired_crl: self.client_auth.expired_crl,
             mode: self.client_auth.mode,
             revocation: self.client_auth.revocation,
+            max_new_hits: self.client_auth.max_new_hits,
             upstream: None,
             is_authorizer: true,
         }

@@ -8,7 +8,9 @@ use std::time::{Duration, SystemTime};
 
 use tracing::{info, warn};
 
+use super::client_gates::{ClientGates, Trial};
 use super::credential_files::{CredentialFiles, NamesCredentials};
+use super::gate::AcceptError;
 use super::rejected_unit::RejectedUnit;
 use super::service_credentials::{
     ClientAuth, KnownClients, PartialUpdate, ServiceCredentials, UpstreamCredentials,
@@ -18,11 +20,13 @@ use crate::config::ExpiredCrl;
 use crate::metrics::{ControlMetrics, Label, ReloadResult};
 use crate::snapshot::credential_unit::CredentialUnit;
 use crate::snapshot::last_question::LastQuestion;
+use crate::snapshot::load::check::dry_run::DryRun;
 use crate::snapshot::load::error::LoadError;
 use crate::snapshot::load::kept_credentials::KeptFile;
 use crate::snapshot::load::last_good::{LastGood, ReadIf, Reread, ValueChange};
 use crate::snapshot::load::load_errors::LoadErrors;
 use crate::snapshot::load::source::LoadContext;
+use crate::snapshot::report::WaitingReport;
 use crate::tls::{self, CrlError, CrlMarks, TlsFileError};
 use crate::unix_time::{self, rfc3339};
 
@@ -45,6 +49,11 @@ pub(crate) struct CredentialSource<C> {
     rejected: Vec<RejectedUnit>,
     /// Why copies of the CAs and CRLs of clients are in use since the start.
     last_good_in_use: Option<String>,
+    /// Hold updates of CAs and CRLs that wait for the operator.
+    pub(super) gates: ClientGates,
+    /// Why recent clients were not asked about the last update of CAs or CRLs, or how many a new
+    /// configuration rejects.
+    pub(super) tried: Option<String>,
     /// When an authorizer was asked last.
     pub(super) last_question: LastQuestion,
 }
@@ -69,11 +78,19 @@ impl<C: NamesCredentials> CredentialSource<C> {
         let mut crl_marks = context.crl_state.marks(files.name, own, &configured);
         let in_use = before.map(|before| before.credentials.clients.get());
         let (is_reload, kept, marks) = (false, None, &crl_marks);
-        let known = KnownClients { in_use, is_reload, kept, marks, now };
         let known_files =
             before.map(|before| (&before.credentials, before.config.credential_files()));
+        let paths = files.of_clients();
+        let has_same_files = known_files.is_some_and(|(_, known)| known.of_clients() == paths);
+        let keeps_cas = false;
+        let known = KnownClients { in_use, has_same_files, keeps_cas, is_reload, kept, marks, now };
+        let mut gates = match before {
+            Some(before) if has_same_files => before.gates.clone(),
+            Some(_) => ClientGates::default(),
+            None => ClientGates::new(context.rollback.waiting_files(&paths), files.name),
+        };
         let (credentials, rejection) =
-            ServiceCredentials::load(files, known_files, known, context)?;
+            ServiceCredentials::load(files, known_files, known, (id, &mut gates), context)?;
         credentials.crls().raise(&mut crl_marks);
         let mut source = Self {
             id,
@@ -85,7 +102,12 @@ impl<C: NamesCredentials> CredentialSource<C> {
             crls_checked_at: before.map_or(now, |before| before.crls_checked_at),
             retry_at: rejection.as_ref().and_then(retry_at),
             rejected: Vec::new(),
-            last_good_in_use: rejection.as_ref().map(ToString::to_string),
+            last_good_in_use: rejection
+                .as_ref()
+                .filter(|_| in_use.is_none())
+                .map(ToString::to_string),
+            gates,
+            tried: None,
             last_question: before.map(|it| it.last_question.clone()).unwrap_or_default(),
         };
         if let Some(errors) = rejection {
@@ -111,9 +133,9 @@ impl<C: NamesCredentials> CredentialSource<C> {
 
     /// Reads the files of each unit again if one of them has changed, and applies the expiry of a
     /// CRL. Returns the result of each.
-    pub(crate) fn refresh(&mut self, now: SystemTime) -> [ValueChange; 5] {
+    pub(crate) fn refresh(&mut self, now: SystemTime, dry_run: &DryRun) -> [ValueChange; 5] {
         [
-            self.refresh_clients(now),
+            self.refresh_clients(now, dry_run),
             self.refresh_unit(
                 CredentialUnit::Server,
                 now,
@@ -163,28 +185,34 @@ impl<C: NamesCredentials> CredentialSource<C> {
 
     /// Reads the CAs and CRLs of clients again. What is accepted of them is used, and for the rest
     /// the last good value stays.
-    fn refresh_clients(&mut self, now: SystemTime) -> ValueChange {
+    fn refresh_clients(&mut self, now: SystemTime, dry_run: &DryRun) -> ValueChange {
         let config = Arc::clone(&self.config);
         let (files, seconds) = (config.credential_files(), unix_time::seconds(now));
         let is_due = self.retry_at.is_some_and(|due| due <= seconds);
+        let is_due = is_due || self.gates.may_be_used(now);
         let read_if = if is_due { ReadIf::Always } else { ReadIf::Changed };
-        let marks = &self.crl_marks;
+        let (marks, gates, service) = (&self.crl_marks, &mut self.gates, self.id);
         let read = |before: &ClientAuth| {
-            let (in_use, is_reload) = (Some(before), true);
-            let kept = None;
-            ClientAuth::read(files, KnownClients { in_use, is_reload, kept, marks, now: seconds })
+            let (in_use, kept, now) = (Some(before), None, seconds);
+            let (has_same_files, is_reload) = (true, true);
+            let trial = Trial { files, service, in_use: before, gates, dry_run, is_start: false };
+            trial.read(|keeps_cas| {
+                let known =
+                    KnownClients { in_use, has_same_files, keeps_cas, is_reload, kept, marks, now };
+                ClientAuth::read(files, known)
+            })
         };
         match self.credentials.clients.reread(read_if, now, read) {
             Reread::Pending => ValueChange::Pending,
             Reread::Read(Ok(clients)) => {
-                self.replace_clients(clients);
+                self.replace_clients(clients, dry_run);
                 self.credentials.clients.record_loaded(now);
                 (self.retry_at, self.last_good_in_use) = (None, None);
                 self.record_loaded(&CredentialUnit::OF_CLIENTS, now);
                 ValueChange::Replaced
             }
             Reread::Read(Err(PartialUpdate { usable, errors })) => {
-                let changed = usable.map(|clients| self.replace_clients(clients));
+                let changed = usable.map(|clients| self.replace_clients(clients, dry_run));
                 let changed = changed.unwrap_or_default();
                 self.retry_at = retry_at(&errors);
                 self.record_loaded(&changed, now);
@@ -196,9 +224,14 @@ impl<C: NamesCredentials> CredentialSource<C> {
     }
 
     /// Puts an update of the CAs and CRLs of clients in use. Returns what has changed.
-    fn replace_clients(&mut self, clients: ClientAuth) -> Vec<CredentialUnit> {
+    fn replace_clients(&mut self, clients: ClientAuth, dry_run: &DryRun) -> Vec<CredentialUnit> {
         clients.crls.raise(&mut self.crl_marks);
-        self.credentials.replace_clients(clients, self.config.credential_files())
+        let files = self.config.credential_files();
+        let changed = self.credentials.replace_clients(clients, files);
+        if !changed.is_empty() {
+            self.tried = dry_run.untried_of(self.id, files.max_new_hits);
+        }
+        changed
     }
 
     /// Records that `units` are in use as their files are now.
@@ -210,7 +243,9 @@ impl<C: NamesCredentials> CredentialSource<C> {
         let configured = self.config.credential_files().units();
         for unit in configured.filter(|unit| units.contains(unit)) {
             self.count(unit, ReloadResult::Loaded);
-            info!(service = %self.name(), files = unit.as_str(), "certificates loaded");
+            let of_clients = CredentialUnit::OF_CLIENTS.contains(&unit);
+            let max_new_hits = self.tried.as_deref().filter(|_| of_clients);
+            info!(service = %self.name(), files = unit.as_str(), max_new_hits, "certificates loaded");
         }
         for warning in self.warnings(now) {
             warning.log();
@@ -244,9 +279,17 @@ impl<C: NamesCredentials> CredentialSource<C> {
                 unit.count(self.name(), &self.metrics);
                 let (service, files, reason) = (self.name(), unit.unit.as_str(), unit.reason());
                 let error = &unit.error;
+                let waiting = self.gates.acceptable().filter(|_| unit.waits());
+                let sha256 = waiting.map(|waiting| waiting.sha256.as_str());
+                let clients = waiting.map(WaitingReport::client_list);
                 warn!(
                     service,
-                    files, reason, error, "certificate update rejected, keeping those in use"
+                    files,
+                    reason,
+                    error,
+                    sha256,
+                    clients,
+                    "certificate update rejected, keeping those in use"
                 );
             }
         }
@@ -330,6 +373,17 @@ impl<C: NamesCredentials> CredentialSource<C> {
             &self.credentials;
         let paths = [server.paths(), asker_ca.paths(), clients.paths(), upstream.paths()];
         paths.into_iter().flatten()
+    }
+
+    /// Accepts the waiting update with this SHA-256 on behalf of `peer`.
+    pub(crate) fn accept(&mut self, sha256: &[u8; 32], peer: &str) -> Result<(), AcceptError> {
+        self.gates.accept(self.config.credential_files().name, sha256, peer)
+    }
+
+    /// Why the update with this SHA-256 is not in use; `None` if it is held no longer.
+    pub(crate) fn problem_of(&self, sha256: &[u8; 32]) -> Option<String> {
+        let error = || self.credentials.clients.last_reload().error.unwrap_or_default();
+        self.gates.hold(sha256).then(error)
     }
 
     /// The files with the CAs and CRLs of clients in use.

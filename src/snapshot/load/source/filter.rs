@@ -56,7 +56,8 @@ impl FilterSource {
         let sha256 = HEXLOWER.encode(&self.filter().sha256);
         if self.gate.has_accepted(&sha256) {
             let entries = self.filter().filter.explained_entries();
-            self.gate.record_use(&sha256, entries, now, &self.metrics.accepted);
+            let _ = self.gate.record_use(&sha256, entries, now);
+            self.metrics.accepted.inc();
         }
         self.metrics.record_loaded(self.filter(), unix_time::seconds(now) as f64);
         self.metrics.set_last_good_in_use(self.is_last_good);
@@ -168,7 +169,9 @@ impl FilterSource {
     fn activate(&mut self, update: LoadedFilter, now: SystemTime) -> ValueChange {
         let sha256 = HEXLOWER.encode(&update.named.sha256);
         let entries_before = self.filter().filter.explained_entries();
-        self.gate.record_use(&sha256, entries_before, now, &self.metrics.accepted);
+        if self.gate.record_use(&sha256, entries_before, now) {
+            self.metrics.accepted.inc();
+        }
         self.clear_rejection();
         self.metrics.record_loaded(&update.named, unix_time::seconds(now) as f64);
         self.filter.replace(update, now);

@@ -1,10 +1,9 @@
-//! The gate before a filter or list is replaced: updates that are held for later, and what the
+//! The gate before a file is replaced: updates that are held for later, and what the
 //! operator decided about them.
 
 use std::time::SystemTime;
 
 use data_encoding::HEXLOWER;
-use prometheus::IntCounter;
 use tracing::warn;
 
 use crate::snapshot::load::check::needs_operator::ensure_needs_no_operator;
@@ -14,11 +13,11 @@ use crate::snapshot::operator_decision::{GuardFile, NeedsOperator, WaitCause};
 use crate::snapshot::report::WaitingReport;
 use crate::unix_time;
 
-/// The update of a filter or list that is held, and the numbers of entries that were in use.
-#[derive(Debug)]
+/// The update of a file that is held, and the numbers of entries that were in use.
+#[derive(Debug, Clone)]
 pub(crate) struct Gate {
     file: GuardFile,
-    /// Name of the filter or list.
+    /// Name of the filter, list or service.
     name: String,
     held: Option<HeldUpdate>,
     /// Whether the file had the waiting update at the last look, so that it can be accepted.
@@ -44,8 +43,9 @@ enum HeldUpdate {
 pub enum AcceptError {
     /// The waiting update is not the one that was inspected.
     #[error(
-        "{0}: the waiting update has the SHA-256 {1}: inspect it with `keygate {kind} diff`, then accept it",
-        kind = .2.as_str()
+        "{0}: the waiting update has the SHA-256 {1}: inspect it with `keygate {kind} {command}`, then accept it",
+        kind = .2.as_str(),
+        command = if *.2 == GuardFile::Service { "accept" } else { "diff" }
     )]
     Another(String, String, GuardFile),
     /// The accepted update cannot be read, because it is being written.
@@ -59,7 +59,7 @@ pub enum AcceptError {
     /// The accepted update fails another check.
     #[error("{0}: the update is still rejected: {1}")]
     Rejected(String, String),
-    /// No filter or list has this name.
+    /// No filter, list or service has this name.
     #[error("there is no {0}; `keygate status` has the names")]
     Unknown(String),
 }
@@ -140,8 +140,13 @@ impl Gate {
     /// A file that could not be read may have the held update.
     pub(super) fn record_rejection(&mut self, is_offered: bool, failure: Failure) {
         self.is_offered = is_offered;
-        if failure == Failure::Content && self.waiting().is_none() {
-            self.held = None;
+        if failure == Failure::Content {
+            self.held = match self.held.take() {
+                Some(HeldUpdate::Accepted { report, .. } | HeldUpdate::AwaitsOperator(report)) => {
+                    Some(HeldUpdate::AwaitsOperator(report))
+                }
+                Some(HeldUpdate::Until(_)) | None => None,
+            };
         }
     }
 
@@ -178,24 +183,27 @@ impl Gate {
     }
 
     /// Records that the update with this SHA-256, in hex, replaces a file with this number of
-    /// entries. If an operator accepted it, the decision is logged and counted in `accepted`, and
-    /// earlier numbers of entries no longer matter.
+    /// entries. Returns whether an operator accepted it: the decision is then logged, and earlier
+    /// numbers of entries no longer matter.
     pub(super) fn record_use(
         &mut self,
         sha256: &str,
         entries_before: u64,
         now: SystemTime,
-        accepted: &IntCounter,
-    ) {
-        match self.held.take() {
+    ) -> bool {
+        let held = self.held.take();
+        self.clear();
+        match held {
             Some(HeldUpdate::Accepted { report, peer }) if report.sha256 == sha256 => {
                 log_acceptance(self.file, &self.name, &report, &peer);
-                accepted.inc();
                 self.peaks = Peaks::default();
+                true
             }
-            Some(_) | None => self.peaks.note(entries_before, now),
+            Some(_) | None => {
+                self.peaks.note(entries_before, now);
+                false
+            }
         }
-        self.clear();
     }
 
     /// Accepts the waiting update with this SHA-256 on behalf of `peer`. The next refresh uses the
@@ -213,7 +221,7 @@ impl Gate {
     }
 }
 
-/// The filter or list with this name, as errors show it.
+/// The filter, list or service with this name, as errors show it.
 pub(crate) fn subject(file: GuardFile, name: &str) -> String {
     format!("{} {name:?}", file.as_str())
 }
@@ -233,6 +241,11 @@ fn log_acceptance(file: GuardFile, name: &str, report: &WaitingReport, peer: &st
             list = name, peer, sha256, entries, new_hits, clients,
             "list update accepted by an operator"
         ),
+        GuardFile::Service => warn!(
+            target: "keygate::client_key",
+            service = name, peer, sha256, path = report.path, new_hits, clients,
+            "certificate update accepted by an operator"
+        ),
     }
 }
 
@@ -251,6 +264,7 @@ mod tests {
             new_hits: 0,
             max_new_hits: None,
             clients: Vec::new(),
+            path: None,
         };
         let mut gate = Gate::new(GuardFile::List, "deny", None, Peaks::default());
         gate.check(shrunk, None, false).unwrap_err();

@@ -124,7 +124,8 @@ impl ListSource {
     pub(crate) fn show_loaded(&mut self, now: SystemTime) {
         let (entries, sha256) = (self.list().len(), HEXLOWER.encode(&self.list.get().sha256));
         if self.gate.has_accepted(&sha256) {
-            self.gate.record_use(&sha256, entries as u64, now, &self.metrics.accepted);
+            let _ = self.gate.record_use(&sha256, entries as u64, now);
+            self.metrics.accepted.inc();
         }
         self.metrics.record_loaded(entries, self.list().date());
         self.log_loaded(entries, None);
@@ -208,7 +209,9 @@ impl ListSource {
     fn activate(&mut self, list: LoadedList, now: SystemTime) -> ValueChange {
         let (entries, before) = (list.list.len(), self.list().len());
         let sha256 = HEXLOWER.encode(&list.sha256);
-        self.gate.record_use(&sha256, before as u64, now, &self.metrics.accepted);
+        if self.gate.record_use(&sha256, before as u64, now) {
+            self.metrics.accepted.inc();
+        }
         self.list.replace(list, now);
         self.rejection = None;
         self.metrics.record_loaded(entries, self.list().date());

@@ -47,6 +47,14 @@ impl RejectedUnit {
         units
     }
 
+    /// Whether an update waits for the operator.
+    pub(super) fn waits(&self) -> bool {
+        match self.class {
+            Class::Credential(reason) => reason == CredentialRejectionReason::NewHits,
+            Class::Crl(reason) => reason == CrlRejectionReason::NewHits,
+        }
+    }
+
     /// The class as text.
     pub(super) fn reason(&self) -> &'static str {
         match self.class {
@@ -67,7 +75,10 @@ impl RejectedUnit {
 }
 
 fn unit_of(error: &LoadError) -> CredentialUnit {
-    let (LoadError::Credentials { key, .. } | LoadError::Read { key, .. }) = error else {
+    let (LoadError::Credentials { key, .. }
+    | LoadError::Read { key, .. }
+    | LoadError::Waits { key, .. }) = error
+    else {
         return CredentialUnit::Upstream; // the last step of reading its files may fail
     };
     match *key {

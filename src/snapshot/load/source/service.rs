@@ -58,12 +58,19 @@ impl ServiceSource {
     /// The service and the result of the last attempt to read its files.
     pub(crate) fn report(&self) -> ServiceReport {
         let (expiry, crls) = (self.expiry(), self.credentials.crls());
-        ServiceReport::new(&self.config, expiry, crls, self.last_reload())
+        let waiting = self.gates.acceptable().cloned();
+        ServiceReport {
+            acceptable: waiting.is_some(),
+            waiting,
+            max_new_hits: self.tried.clone(),
+            ..ServiceReport::new(&self.config, expiry, crls, self.last_reload())
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
     use std::fs::write;
     use std::path::Path;
     use std::time::{Duration, SystemTime};
@@ -75,10 +82,12 @@ mod tests {
 
     use super::ServiceSource;
     use crate::config::Config;
+    use crate::guard::RecentKeys;
     use crate::metrics::ControlMetrics;
     use crate::pkbf::{Filter, Parameters};
     use crate::snapshot::load::Loader;
     use crate::snapshot::load::ValueChange;
+    use crate::snapshot::load::check::dry_run::{DryRun, Judges};
     use crate::snapshot::load::links::JudgementLinks;
 
     const CONFIGURATION: &str = r#"
@@ -127,8 +136,11 @@ mod tests {
         let mut loader = loader(directory.path(), HOUR);
         let source = &mut loader.sources.services[0];
         let now = SystemTime::now();
-        let is_replaced =
-            |source: &mut ServiceSource, now| source.refresh(now).contains(&ValueChange::Replaced);
+        let (recent, judges) = (RecentKeys::default(), Judges::default());
+        let dry_run = DryRun::new(recent, judges, now, HashMap::new(), Vec::new());
+        let is_replaced = |source: &mut ServiceSource, now| {
+            source.refresh(now, &dry_run).contains(&ValueChange::Replaced)
+        };
         assert!(is_replaced(source, now + 1000 * HOUR));
         assert!(!is_replaced(source, now));
         assert!(source.time_to_crl_check(now).is_some_and(|left| left <= HOUR));

@@ -11,11 +11,12 @@ use rustls::ClientConfig;
 use rustls::pki_types::CertificateDer;
 
 pub(in crate::snapshot::load) use self::client_auth::MAX_CRL_SIZE;
-pub(super) use self::client_auth::{CRLS, ClientAuth, KnownClients, PartialUpdate};
+pub(super) use self::client_auth::{CRLS, ClientAuth, KnownClients, PartialUpdate, TRUST_ANCHORS};
 use self::service_file::{KeyPair, ServiceFile};
+use super::client_gates::ClientGates;
 use super::credential_files::CredentialFiles;
 use super::timed;
-use crate::config::{AlpnProtocol, ClientAuthMode, Protocol};
+use crate::config::{AlpnProtocol, Protocol};
 use crate::snapshot::credential_unit::CredentialUnit;
 use crate::snapshot::load::context::LoadContext;
 use crate::snapshot::load::error::LoadError;
@@ -58,8 +59,9 @@ pub(super) struct UpstreamCredentials {
 }
 
 impl ServiceCredentials {
-    /// Reads all files for the first time, or under other settings than those of `before`. The
-    /// second value has the errors of files at a start whose copies are used.
+    /// Reads all files for the first time, or under other settings than those of `before`. `gates`
+    /// are those of the service with this id. The second value has the errors of files in whose
+    /// place others are used: copies at a start, and those before an update that waits.
     ///
     /// # Errors
     /// Returns the errors of all files that cannot be used.
@@ -67,10 +69,11 @@ impl ServiceCredentials {
         files: CredentialFiles<'_>,
         before: Option<(&Self, CredentialFiles<'_>)>,
         known: KnownClients<'_>,
+        gates: (usize, &mut ClientGates),
         context: LoadContext<'_>,
     ) -> Result<(Self, Option<LoadErrors>), LoadErrors> {
         let server = load(files.of_server(), context, || read_server(files));
-        let clients = ClientAuth::load(files, known, context);
+        let clients = ClientAuth::load(files, known, gates, context);
         let upstream_before = before.map_or(&None, |(before, _)| before.upstream.get());
         let upstream = || UpstreamCredentials::read(files, upstream_before);
         let upstream = load(files.of_upstream(), context, upstream);
@@ -131,20 +134,8 @@ impl ServiceCredentials {
 
     /// Builds a new client verifier, so that open connections are verified again.
     pub(super) fn rebuild_client_verifier(&mut self, files: CredentialFiles<'_>) {
-        let ClientAuth { cas, crls } = self.clients.get();
-        self.client_verifier = cas.trust_anchors.as_ref().map(|trust_anchors| {
-            let verifier = ClientVerifier::new(Arc::clone(trust_anchors));
-            let verifier =
-                verifier.with_crls(Arc::clone(crls), files.expired_crl, files.revocation);
-            let mut verifier = verifier.with_chain_cache();
-            if files.is_authorizer {
-                verifier = verifier.with_intermediates(cas.intermediates.clone());
-            }
-            Arc::new(match files.mode {
-                ClientAuthMode::Optional => verifier.allow_unauthenticated(),
-                ClientAuthMode::Required => verifier,
-            })
-        });
+        let verifier = self.clients.get().verifier(files);
+        self.client_verifier = verifier.map(|verifier| Arc::new(verifier.with_chain_cache()));
     }
 
     /// The leaf certificates of the service and the CAs that it trusts on either side.

@@ -1,13 +1,14 @@
 //! The CAs of clients and their CRLs. They are read together, because a CRL is verified with the
 //! key of its CA. They are accepted apart.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use rustls::pki_types::CertificateDer;
 
 use super::service_file::ServiceFile;
+use crate::config::ClientAuthMode;
 use crate::snapshot::credential_unit::CredentialUnit;
 use crate::snapshot::load::context::LoadContext;
 use crate::snapshot::load::error::LoadError;
@@ -15,12 +16,15 @@ use crate::snapshot::load::failure::{Failure, ReadError};
 use crate::snapshot::load::kept_credentials::{KeptCredentials, KeptFile};
 use crate::snapshot::load::last_good::LastGood;
 use crate::snapshot::load::load_errors::{LoadErrors, both, none_of};
+use crate::snapshot::load::source::client_gates::{ClientGates, Trial};
 use crate::snapshot::load::source::credential_files::CredentialFiles;
 use crate::snapshot::load::source::timed;
-use crate::tls::{CrlIssuers, CrlLoader, CrlMarks, Crls, TrustAnchors};
+use crate::tls::{ClientVerifier, CrlIssuers, CrlLoader, CrlMarks, Crls, TrustAnchors};
 
 /// The configuration key that names the files with CRLs.
 pub(in crate::snapshot::load::source) const CRLS: &str = "client_auth.crls";
+/// The configuration key that names the file with the CAs of clients.
+pub(in crate::snapshot::load::source) const TRUST_ANCHORS: &str = "client_auth.trust_anchors";
 /// Maximum size of a file with CRLs, 128 MiB: more than a million entries with serial numbers of 20
 /// octets, in PEM.
 pub(in crate::snapshot::load) const MAX_CRL_SIZE: u64 = 128 << 20;
@@ -55,6 +59,29 @@ pub(in crate::snapshot::load::source) struct PartialUpdate {
     pub(in crate::snapshot::load::source) errors: LoadErrors,
 }
 
+impl PartialUpdate {
+    /// What can be used, and the errors of the rest.
+    pub(in crate::snapshot::load::source) fn parts(
+        read: Result<ClientAuth, Self>,
+    ) -> (Option<ClientAuth>, Vec<LoadError>) {
+        match read {
+            Ok(auth) => (Some(auth), Vec::new()),
+            Err(Self { usable, errors }) => (usable, errors.into_vec()),
+        }
+    }
+
+    /// The reverse of [`PartialUpdate::parts`].
+    pub(in crate::snapshot::load::source) fn result(
+        usable: Option<ClientAuth>,
+        errors: Vec<LoadError>,
+    ) -> Result<ClientAuth, Self> {
+        match none_of(errors) {
+            Ok(()) => Ok(usable.unwrap_or_default()),
+            Err(errors) => Err(Self { usable, errors }),
+        }
+    }
+}
+
 impl ReadError for PartialUpdate {
     fn failure(&self) -> Failure {
         self.errors.failure()
@@ -66,6 +93,10 @@ impl ReadError for PartialUpdate {
 pub(in crate::snapshot::load::source) struct KnownClients<'a> {
     /// The CAs and CRLs in use; `None` at a start.
     pub(in crate::snapshot::load::source) in_use: Option<&'a ClientAuth>,
+    /// Whether the configuration names the same files as before.
+    pub(in crate::snapshot::load::source) has_same_files: bool,
+    /// Whether the CAs in use, or their copies, stay, because an update of them waits.
+    pub(in crate::snapshot::load::source) keeps_cas: bool,
     /// Whether what is in use stays in use if its update is rejected. A new configuration may name
     /// fewer files.
     pub(in crate::snapshot::load::source) is_reload: bool,
@@ -80,31 +111,47 @@ pub(in crate::snapshot::load::source) struct KnownClients<'a> {
 impl ClientAuth {
     /// Reads all files that `client_auth` names, for the first time or for a new configuration. If
     /// files are rejected at a start, copies of the last good ones are used; their errors are the
-    /// second value.
+    /// second value, and those of updates that wait in `gates` of the service with this id.
     ///
     /// # Errors
     /// Returns the errors of all files that cannot be used and have no copy.
     pub(super) fn load(
         files: CredentialFiles<'_>,
         known: KnownClients<'_>,
+        (service, gates): (usize, &mut ClientGates),
         context: LoadContext<'_>,
     ) -> Result<(LastGood<Self>, Option<LoadErrors>), LoadErrors> {
         let paths = files.of_clients();
-        let read = || Self::read(files, known);
-        let loaded =
-            timed(context, || LastGood::load(paths.clone(), context.now, context.max_wait, read));
-        let PartialUpdate { errors, .. } = match loaded {
-            Ok(loaded) => return Ok((loaded, None)),
-            Err(update) => update,
+        let with_copies = KnownClients { kept: Some(context.kept_credentials), ..known };
+        let is_start = known.in_use.is_none();
+        let in_use = match known.in_use {
+            Some(in_use) => known.has_same_files.then(|| in_use.clone()),
+            None if gates.is_empty() => None,
+            None => Self::copies(files, with_copies),
         };
-        if known.in_use.is_some() {
-            return Err(errors); // under new settings the files must be usable
-        }
-        let kept = KnownClients { kept: Some(context.kept_credentials), ..known };
-        let (auth, rejection) = match Self::read(files, kept) {
-            Ok(auth) => (auth, None),
-            Err(PartialUpdate { usable: Some(auth), errors }) => (auth, Some(errors)),
-            Err(PartialUpdate { usable: None, .. }) => return Err(errors),
+        let mut read = |known: KnownClients<'_>| {
+            let read = |keeps_cas| {
+                let known = if keeps_cas { with_copies } else { known };
+                Self::read(files, KnownClients { keeps_cas, ..known })
+            };
+            let Some(in_use) = &in_use else { return read(false) };
+            Trial { files, service, in_use, gates, dry_run: context.dry_run, is_start }.read(read)
+        };
+        let loaded = timed(context, || {
+            LastGood::load(paths.clone(), context.now, context.max_wait, || read(known))
+        });
+        let (auth, rejection) = match loaded {
+            Ok(loaded) => return Ok((loaded, None)),
+            Err(PartialUpdate { usable: Some(auth), errors }) if errors.iter().all(waits) => {
+                (auth, Some(errors))
+            }
+            // Under new settings the files must be usable.
+            Err(PartialUpdate { errors, .. }) if !is_start => return Err(errors),
+            Err(PartialUpdate { errors, .. }) => match read(with_copies) {
+                Ok(auth) => (auth, None),
+                Err(PartialUpdate { usable: Some(auth), errors }) => (auth, Some(errors)),
+                Err(PartialUpdate { usable: None, .. }) => return Err(errors),
+            },
         };
         let mut loaded = LastGood::new(auth, context.now);
         loaded.watch(paths);
@@ -120,7 +167,9 @@ impl ClientAuth {
         files: CredentialFiles<'_>,
         known: KnownClients<'_>,
     ) -> Result<Self, PartialUpdate> {
-        let (cas, rejected) = match ClientCas::read(files, |file| file.read()) {
+        let kept = known.keeps_cas.then(|| ClientCas::last_good(files, known)).flatten();
+        let read = kept.map_or_else(|| ClientCas::read(files, |file| file.read()), Ok);
+        let (cas, rejected) = match read {
             Ok(cas) => (cas, Ok(())),
             Err(errors) => match ClientCas::last_good(files, known) {
                 Some(cas) => (cas, Err(errors)),
@@ -137,6 +186,55 @@ impl ClientAuth {
             Ok(_) => Ok(auth),
             Err(errors) => Err(PartialUpdate { usable: is_usable.then_some(auth), errors }),
         }
+    }
+
+    /// The copies in the state directory, if the CAs are among them.
+    pub(in crate::snapshot::load::source) fn copies(
+        files: CredentialFiles<'_>,
+        known: KnownClients<'_>,
+    ) -> Option<Self> {
+        let (cas, kept) = (ClientCas::last_good(files, known)?, known.kept?);
+        let crls = Arc::new(kept.crls(cas.issuers.as_deref()?, known.marks));
+        Some(Self { cas, crls })
+    }
+
+    /// A verifier of clients; `None` without CAs.
+    pub(in crate::snapshot::load::source) fn verifier(
+        &self,
+        files: CredentialFiles<'_>,
+    ) -> Option<ClientVerifier> {
+        let verifier = ClientVerifier::new(Arc::clone(self.cas.trust_anchors.as_ref()?));
+        let crls = Arc::clone(&self.crls);
+        let mut verifier = verifier.with_crls(crls, files.expired_crl, files.revocation);
+        if files.is_authorizer {
+            verifier = verifier.with_intermediates(self.cas.intermediates.clone());
+        }
+        Some(match files.mode {
+            ClientAuthMode::Optional => verifier.allow_unauthenticated(),
+            ClientAuthMode::Required => verifier,
+        })
+    }
+
+    /// These with the CRLs of `issuer` in `other`.
+    pub(in crate::snapshot::load::source) fn with_lists_of(
+        mut self,
+        issuer: &[u8],
+        other: &Crls,
+    ) -> Self {
+        Arc::make_mut(&mut self.crls).take_lists(issuer, other);
+        self
+    }
+
+    /// Path of the trust anchors, and the SHA-256 of each file with CAs, if they differ from those
+    /// of `before`.
+    pub(in crate::snapshot::load::source) fn changed_cas(
+        &self,
+        before: &Self,
+    ) -> Option<(&Path, Vec<[u8; 32]>)> {
+        let is_changed = self.changed_since(before).contains(&CredentialUnit::ClientCa);
+        let files = &self.cas.files;
+        let path = files.first().filter(|_| is_changed)?.path();
+        Some((path, files.iter().map(KeptFile::sha256).collect()))
     }
 
     /// Which of the CAs and the CRLs differ from those of `before`.
@@ -170,7 +268,7 @@ impl ClientCas {
     ) -> Result<Self, LoadErrors> {
         let file = |key, path| ServiceFile { files, key, path };
         let Some(path) = files.trust_anchors else { return Ok(Self::default()) };
-        let anchors = file("client_auth.trust_anchors", path);
+        let anchors = file(TRUST_ANCHORS, path);
         let below = files.intermediates.map(|path| file("client_auth.intermediates", path));
         let kept = |file: ServiceFile<'_>, content: &[u8]| {
             let mut sha256 = [0; 32];
@@ -198,7 +296,7 @@ impl ClientCas {
 
     /// The CAs in use, or their copies at a start.
     fn last_good(files: CredentialFiles<'_>, known: KnownClients<'_>) -> Option<Self> {
-        if let Some(in_use) = known.in_use.filter(|_| known.is_reload) {
+        if let Some(in_use) = known.in_use.filter(|_| known.is_reload || known.keeps_cas) {
             return Some(in_use.cas.clone());
         }
         let kept = known.kept?;
@@ -208,6 +306,10 @@ impl ClientCas {
         };
         Self::read(files, read).ok()
     }
+}
+
+fn waits(error: &LoadError) -> bool {
+    matches!(error, LoadError::Waits { .. })
 }
 
 fn crl_files(files: CredentialFiles<'_>) -> impl Iterator<Item = ServiceFile<'_>> {

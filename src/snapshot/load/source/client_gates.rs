@@ -1,0 +1,189 @@
+//! The gates before the files with CAs and CRLs of clients. An update that would reject too many
+//! recent clients waits, while the other files of the service are used.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use data_encoding::HEXLOWER;
+
+use super::credential_files::CredentialFiles;
+use super::gate::{AcceptError, Gate, subject};
+use super::service_credentials::{CRLS, ClientAuth, PartialUpdate, TRUST_ANCHORS};
+use crate::snapshot::load::check::dry_run::{DryRun, NewHits};
+use crate::snapshot::load::error::LoadError;
+use crate::snapshot::load::failure::Failure;
+use crate::snapshot::load::file_record::Peaks;
+use crate::snapshot::operator_decision::GuardFile;
+use crate::snapshot::report::WaitingReport;
+
+/// The gates of a service, by the path of the file whose update is held.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct ClientGates(BTreeMap<PathBuf, Gate>);
+
+/// An attempt to replace the CAs and CRLs of clients.
+pub(super) struct Trial<'a> {
+    pub(super) files: CredentialFiles<'a>,
+    /// Id of the service.
+    pub(super) service: usize,
+    /// The CAs and CRLs in use, or their copies at a start.
+    pub(super) in_use: &'a ClientAuth,
+    pub(super) gates: &'a mut ClientGates,
+    pub(super) dry_run: &'a DryRun,
+    pub(super) is_start: bool,
+}
+
+impl Trial<'_> {
+    /// What `read` returns, with the last good value of each part that must wait. The argument of
+    /// `read` is whether the CAs in use stay. CAs are tried first, then the CRLs of each CA, and the
+    /// new hits of all parts count together.
+    ///
+    /// # Errors
+    /// Returns the errors of `read`, and one for each part that waits.
+    pub(super) fn read(
+        mut self,
+        read: impl Fn(bool) -> Result<ClientAuth, PartialUpdate>,
+    ) -> Result<ClientAuth, PartialUpdate> {
+        let update = read(false);
+        let Some(limit) = self.files.max_new_hits else {
+            self.gates.0.clear();
+            return update;
+        };
+        let (usable, mut errors) = PartialUpdate::parts(update);
+        let Some(mut all) = usable else { return PartialUpdate::result(None, errors) };
+        if self.gates.is_empty() && self.new_hits(self.in_use, &all).count <= limit {
+            return PartialUpdate::result(Some(all), errors);
+        }
+        let (mut held, mut hits) = (Vec::new(), 0);
+        if let Some((path, files)) = all.changed_cas(self.in_use)
+            && let (Some(kept), kept_errors) = PartialUpdate::parts(read(true))
+            && let Err(waits) = self.check(TRUST_ANCHORS, path, &files, (&kept, &all), &mut hits)
+        {
+            held.push(waits);
+            (all, errors) = (kept, kept_errors);
+        }
+        let changes = all.crls.changes_since(&self.in_use.crls);
+        let mut tried = changes.iter().fold(all.clone(), |tried, change| {
+            tried.with_lists_of(&change.issuer, &self.in_use.crls)
+        });
+        for change in changes {
+            let after = tried.clone().with_lists_of(&change.issuer, &all.crls);
+            match self.check(CRLS, &change.path, &change.files, (&tried, &after), &mut hits) {
+                Ok(()) => tried = after,
+                Err(waits) => held.push(waits),
+            }
+        }
+        self.gates.end_attempt(&held, &errors);
+        errors.extend(held);
+        PartialUpdate::result(Some(tried), errors)
+    }
+
+    /// Checks the part of an update that makes `before` into `after`. `earlier` is the number of new
+    /// hits of the parts before it.
+    fn check(
+        &mut self,
+        key: &'static str,
+        path: &Path,
+        files: &[[u8; 32]],
+        (before, after): (&ClientAuth, &ClientAuth),
+        earlier: &mut usize,
+    ) -> Result<(), LoadError> {
+        let (hits, sha256) = (
+            self.new_hits(before, after),
+            match files {
+                [file] => HEXLOWER.encode(file),
+                _ => HEXLOWER.encode(digest(&SHA256, files.as_flattened()).as_ref()),
+            },
+        );
+        let count = hits.count.saturating_add(*earlier);
+        let hits = NewHits { count, ..hits };
+        let update = WaitingReport::of_file(path, sha256.clone(), hits, self.files.max_new_hits);
+        let name = self.files.name;
+        let gate = self.gates.0.entry(path.to_owned()).or_insert_with(|| gate(name, None));
+        match gate.check(update, None, self.is_start) {
+            Ok(()) if gate.record_use(&sha256, 0, self.dry_run.now) => {}
+            Ok(()) => *earlier = count,
+            Err(source) => {
+                let (owner, path) = (self.files.owner(), path.to_owned());
+                return Err(LoadError::Waits { owner, key, path, source });
+            }
+        }
+        Ok(())
+    }
+
+    /// The recent clients that are verified by `before` and would not be by `after`.
+    fn new_hits(&self, before: &ClientAuth, after: &ClientAuth) -> NewHits {
+        let (before, after) = (before.verifier(self.files), after.verifier(self.files));
+        let verifiers = before.zip(after);
+        let new_hits = verifiers.map(|it| self.dry_run.new_hits_of_verifier(self.service, &it));
+        new_hits.unwrap_or_default()
+    }
+}
+
+impl ClientGates {
+    /// The gates at a start, of the updates that were `waiting`.
+    pub(super) fn new<'a>(
+        waiting: impl Iterator<Item = (&'a Path, &'a WaitingReport)>,
+        service: &str,
+    ) -> Self {
+        let gates =
+            waiting.map(|(path, report)| (path.to_owned(), gate(service, Some(report.clone()))));
+        Self(gates.collect())
+    }
+
+    /// Whether no update is held.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Forgets the updates that wait no longer. `errors` are about files that cannot be used.
+    fn end_attempt(&mut self, held: &[LoadError], errors: &[LoadError]) {
+        self.0.retain(|path, gate| {
+            let is_offered = held.iter().any(|error| error.is_about(path));
+            gate.record_rejection(is_offered, Failure::Content);
+            is_offered || errors.iter().any(|error| error.is_about(path))
+        });
+    }
+
+    /// Whether an update was accepted and is not in use yet.
+    pub(super) fn may_be_used(&self, now: SystemTime) -> bool {
+        self.0.values().any(|gate| gate.may_be_used(now))
+    }
+
+    /// The updates that wait, by the path of the file.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = (&Path, &WaitingReport)> {
+        self.0.iter().filter_map(|(path, gate)| Some((path.as_path(), gate.waiting()?)))
+    }
+
+    /// The first update that can be accepted.
+    pub(super) fn acceptable(&self) -> Option<&WaitingReport> {
+        self.0.values().find_map(Gate::acceptable)
+    }
+
+    /// Whether the update with this SHA-256 waits, or was accepted and is not in use yet.
+    pub(super) fn hold(&self, sha256: &[u8; 32]) -> bool {
+        let sha256 = HEXLOWER.encode(sha256);
+        let waits = |gate: &Gate| gate.waiting().is_some_and(|it| it.sha256 == sha256);
+        self.0.values().any(|gate| gate.has_accepted(&sha256) || waits(gate))
+    }
+
+    /// Accepts the waiting update with this SHA-256 on behalf of `peer`.
+    pub(super) fn accept(
+        &mut self,
+        service: &str,
+        sha256: &[u8; 32],
+        peer: &str,
+    ) -> Result<(), AcceptError> {
+        let mut result = Err(AcceptError::Nothing(subject(GuardFile::Service, service)));
+        for gate in self.0.values_mut().filter(|gate| gate.acceptable().is_some()) {
+            let accepted = gate.accept(sha256, peer);
+            result = result.or(accepted);
+        }
+        result
+    }
+}
+
+fn gate(service: &str, waiting: Option<WaitingReport>) -> Gate {
+    Gate::new(GuardFile::Service, service, waiting, Peaks::default())
+}

@@ -1,0 +1,218 @@
+//! Updates of CAs and CRLs that are tried on recent clients before they are used.
+//!
+//! Guards: `Trial` in `src/snapshot/load/source/client_gates.rs`, `new_hits_of_verifier` in
+//! `src/snapshot/load/check/dry_run.rs`.
+
+use std::fs::{create_dir, read_to_string, rename, write};
+use std::process::Output;
+
+use serde_json::Value;
+
+use crate::support::keygate::{Keygate, keygate};
+use crate::support::origin::Origin;
+use crate::support::output_text;
+use crate::support::pki::{Kind, Party, Pki, RevocationList};
+use crate::support::proxy::{Configuration, Configure};
+use crate::support::scene::contains;
+use crate::support::write_filter;
+
+const NOT_CHECKED: &str = "not checked: no recent client";
+
+/// A service with the clients of two CAs, each with a list in a file of its own. It admits one new
+/// hit at once.
+struct Scene {
+    ours: Pki,
+    theirs: Pki,
+    keygate: Keygate,
+    clients: [Party; 3],
+    stranger: Party,
+    _origin: Origin,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let (ours, theirs, origin) = (Pki::new(), Pki::named("Another CA"), Origin::start());
+        let clients = ["one", "two", "three"].map(|name| ours.client(name, Kind::P256));
+        let stranger = theirs.client("stranger", Kind::P256);
+        write_filter(&ours.path("lost.pkbf"), &[]);
+        create_dir(ours.path("state")).unwrap();
+        let pem = [&ours, &theirs].map(|pki| read_to_string(pki.path("ca.pem")).unwrap());
+        write(ours.path("clients.pem"), pem.concat()).unwrap();
+        write(ours.path("ours.crl"), list(&ours, 1, &[])).unwrap();
+        write(ours.path("theirs.crl"), list(&theirs, 1, &[])).unwrap();
+        let configuration = Configuration::new(origin.address())
+            .global("state = { dir = \"state\" }")
+            .client_auth("trust_anchors = \"clients.pem\"")
+            .client_auth("crls = [\"ours.crl\", \"theirs.crl\"]")
+            .client_auth("max_new_hits = 1");
+        let keygate = configuration.start(&ours);
+        Self { ours, theirs, keygate, clients, stranger, _origin: origin }
+    }
+
+    fn all_connect(&self) {
+        self.clients.iter().chain([&self.stranger]).for_each(|client| self.admits(client));
+    }
+
+    fn admits(&self, client: &Party) {
+        let response = self.keygate.curl(client, &[]);
+        assert_eq!(response.stdout, b"hello\n", "{}: {}", client.name, output_text(&response));
+    }
+
+    fn refuses(&self, client: &Party, problem: &str) {
+        let text = self.keygate.rejection(client);
+        assert!(text.contains(problem), "{}: {text}", client.name);
+    }
+
+    fn publish(&self, name: &str, content: impl AsRef<[u8]>) {
+        write(self.ours.path("next"), content).unwrap();
+        rename(self.ours.path("next"), self.ours.path(name)).unwrap();
+    }
+
+    fn publish_ours(&self, number: u64, revoked: &[&Party]) {
+        self.publish("ours.crl", list(&self.ours, number, revoked));
+    }
+
+    /// The status of the service whose update of these files waits.
+    fn waits(&self, files: &str, new_hits: u64) -> Value {
+        self.keygate.wait_for("an update that waits", |line| {
+            line["message"] == "certificate update rejected, keeping those in use"
+                && line["files"] == files
+                && line["reason"] == "new_hits"
+                && contains(&line["error"], "keygate service accept")
+        });
+        self.is_waiting(new_hits)
+    }
+
+    fn is_waiting(&self, new_hits: u64) -> Value {
+        let status = self.keygate.wait_for_status("an update that waits", |status| {
+            status["services"][0]["waiting"]["new_hits"] == new_hits
+        });
+        let condition = &status["attention"][0];
+        assert_eq!(
+            (&condition["level"], &condition["subject"]),
+            (&"amber".into(), &"service test".into()),
+            "{condition}"
+        );
+        assert!(contains(&condition["command"], "service accept test"), "{condition}");
+        assert!(self.keygate.admin("/").1.contains("an update waits (new_hits)"));
+        status["services"][0].clone()
+    }
+
+    fn number_of(&self, list: usize) -> Value {
+        self.keygate.status()["services"][0]["crls"][list]["number"].clone()
+    }
+
+    fn restart(&mut self) {
+        self.keygate.signal("TERM");
+        assert!(self.keygate.ended().success());
+        let text = read_to_string(self.ours.path("keygate.toml")).unwrap();
+        self.keygate = Keygate::configured(&self.ours, &text);
+    }
+
+    fn accept(&self, arguments: &[&str]) -> Output {
+        let text = read_to_string(self.ours.path("keygate.toml")).unwrap();
+        let address = format!("listen = \"{}\"", self.keygate.admin_address());
+        let config = self.ours.path("admin.toml");
+        write(&config, text.replacen("listen = \"127.0.0.1:0\"", &address, 1)).unwrap();
+        let own = ["service", "accept", "test", "--config", config.to_str().unwrap()];
+        keygate(&[&own[..], arguments].concat())
+    }
+
+    fn accepts(&self, client: &Party) {
+        let shown = self.accept(&[]);
+        assert_eq!(shown.status.code(), Some(1), "{}", output_text(&shown));
+        assert!(
+            output_text(&shown).contains(&format!("CN={}", client.name)),
+            "{}",
+            output_text(&shown)
+        );
+        let accepted = self.accept(&["--yes"]);
+        assert!(accepted.status.success(), "{}", output_text(&accepted));
+        self.keygate.wait_for("the decision", |line| {
+            line["message"] == "certificate update accepted by an operator"
+                && line["service"] == "test"
+        });
+        let status = self.keygate.status();
+        assert!(status["services"][0]["waiting"].is_null(), "{status}");
+    }
+}
+
+fn list(pki: &Pki, number: u64, revoked: &[&Party]) -> String {
+    pki.signed_crl(&RevocationList::new(number, revoked)).pem().unwrap()
+}
+
+#[test]
+fn a_crl_that_revokes_many_recent_clients_waits_and_keeps_no_other_one_out() {
+    let mut scene = Scene::new();
+    scene.all_connect();
+    let [one, two, three] = &scene.clients;
+    scene.publish_ours(2, &[one]);
+    scene.keygate.wait_for_generation(2);
+    scene.refuses(one, "certificate revoked");
+
+    scene.publish_ours(3, &[one, two, three]);
+    let service = scene.waits("crls", 2);
+    assert!(contains(&service["waiting"]["path"], "ours.crl"), "{service}");
+    let series = "keygate_crl_refusals_total{reason=\"new_hits\",service=\"test\"}";
+    assert_eq!(scene.keygate.metric(series), 1.0);
+    for client in [two, three] {
+        scene.admits(client);
+    }
+
+    scene.publish("theirs.crl", list(&scene.theirs, 2, &[&scene.stranger]));
+    scene.keygate.wait_for_generation(3);
+    scene.refuses(&scene.stranger, "certificate revoked");
+    scene.admits(two);
+
+    scene.restart();
+    let [one, two, three] = &scene.clients;
+    scene.is_waiting(2);
+    scene.refuses(one, "certificate revoked");
+    scene.refuses(&scene.stranger, "certificate revoked");
+    for client in [two, three] {
+        scene.admits(client);
+    }
+    assert_eq!(scene.number_of(1), "2");
+    scene.accepts(two);
+    assert_eq!(scene.number_of(1), "3");
+    for client in [one, two, three] {
+        scene.refuses(client, "certificate revoked");
+    }
+}
+
+#[test]
+fn cas_that_reject_many_recent_clients_wait_and_keep_no_crl_out() {
+    let scene = Scene::new();
+    scene.all_connect();
+    let [one, two, three] = &scene.clients;
+    scene.publish("clients.pem", read_to_string(scene.theirs.path("ca.pem")).unwrap());
+    let service = scene.waits("client_ca", 3);
+    assert!(contains(&service["waiting"]["path"], "clients.pem"), "{service}");
+    scene.all_connect();
+    scene.publish_ours(2, &[one]);
+    scene.keygate.wait_for_generation(2);
+    scene.refuses(one, "certificate revoked");
+    scene.admits(two);
+    scene.waits("client_ca", 3);
+    scene.accepts(two);
+    for client in [two, three] {
+        scene.refuses(client, "unknown ca");
+    }
+    scene.admits(&scene.stranger);
+}
+
+#[test]
+fn an_update_of_crls_that_was_tried_on_nobody_says_so() {
+    let scene = Scene::new();
+    let [one, two, three] = &scene.clients;
+    scene.publish_ours(2, &[one, two, three]);
+    scene.keygate.wait_for("the update", |line| {
+        line["message"] == "certificates loaded"
+            && line["files"] == "crls"
+            && line["max_new_hits"] == NOT_CHECKED
+    });
+    scene.keygate.wait_for_status("the update", |status| {
+        status["services"][0]["max_new_hits"] == NOT_CHECKED
+    });
+    scene.refuses(two, "certificate revoked");
+}
