@@ -1,5 +1,5 @@
-//! Traces: a span for each sampled request, with a child for its exchange with the upstream,
-//! exported over OTLP/HTTP. Nothing is traced without the table `[traces]`.
+//! Traces: a span for each sampled request, with a child for each attempt to exchange it
+//! with the upstream, exported over OTLP/HTTP. Nothing is traced without the table `[traces]`.
 //!
 //! | step | module |
 //! | --- | --- |
@@ -31,7 +31,7 @@ mod tracer;
 pub(crate) use self::context::RequestTrace;
 pub use self::export_files::TracesError;
 pub use self::export_task::{ExportTask, TraceFlusher};
-pub(crate) use self::finished_request::{FinishedExchange, FinishedRequest};
+pub(crate) use self::finished_request::{FailedAttempts, FinishedExchange, FinishedRequest};
 pub use self::tracer::SpanQueue;
 pub(crate) use self::tracer::Tracer;
 

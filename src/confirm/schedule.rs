@@ -73,8 +73,6 @@ pub(super) struct Schedule {
     known: KnownAnswers,
     /// The pace of the URL.
     pace: SourcePace,
-    /// Number of the question that failed last. If it fails again, the key may be the cause.
-    last_failed: Option<u64>,
 }
 
 impl Schedule {
@@ -87,7 +85,6 @@ impl Schedule {
             under_way: 0,
             known: KnownAnswers::default(),
             pace: SourcePace::new(limits.rate, now),
-            last_failed: None,
         }
     }
 
@@ -169,10 +166,10 @@ impl Schedule {
 
     /// Whether the URL may be asked the question with this number within `wait`.
     fn url_answers_in_time(&self, number: u64, now: Instant) -> bool {
-        let order = self.pending.get(&number).map(|pending| (pending.failures, number));
+        let order = self.pending.get(&number).map(|pending| pending.order(number));
         let is_ahead = |(number, pending): &(&u64, &PendingQuestion)| {
             pending.state == QuestionState::Queued(Stage::Url)
-                && Some((pending.failures, **number)) < order
+                && Some(pending.order(**number)) < order
         };
         let ahead = self.pending.iter().filter(is_ahead).count();
         self.pace.opens_within(self.limits.wait, ahead, now)
@@ -192,10 +189,9 @@ impl Schedule {
                 QuestionState::BackingOff(_) | QuestionState::UnderWay => return None,
             };
             let may_ask = stage == Stage::Directory || may_ask_url;
-            may_ask.then_some((pending.failures, *number, stage))
+            may_ask.then_some((pending.order(*number), *number, stage))
         });
-        // A question that failed often gives way, so that it cannot use up the rate.
-        let (_, number, stage) = due.min_by_key(|(failures, number, _)| (*failures, *number))?;
+        let (_, number, stage) = due.min_by_key(|(order, ..)| *order)?;
         if stage == Stage::Url {
             self.take_tokens(1.0, now);
         }
@@ -248,10 +244,14 @@ impl Schedule {
         now: Instant,
     ) -> Option<Duration> {
         self.under_way = self.under_way.saturating_sub(1);
+        let mut pending = self.pending.get_mut(&number);
         let pause = match finished {
             Finished::Blocked(pause) => Some(pause),
-            Finished::Failed if self.last_failed.replace(number) == Some(number) => None,
-            Finished::Failed => self.pace.record_failure(now),
+            // The key may be the cause of a second failure.
+            Finished::Failed if pending.as_ref().is_some_and(|it| it.has_paused_source) => None,
+            Finished::Failed => self.pace.record_failure(now).inspect(|_| {
+                pending.iter_mut().for_each(|it| it.has_paused_source = true);
+            }),
             Finished::Answered
             | Finished::DirectoryFailed
             | Finished::NotInDirectory

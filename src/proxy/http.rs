@@ -227,7 +227,8 @@ fn check(
         client.informational,
         in_flight.expects_continue,
     );
-    let body = body.with_own_fields(own_fields);
+    let attempts = in_flight.record().and_then(|record| record.failed_attempts());
+    let body = body.with_own_fields(own_fields).with_failed_attempts(attempts);
     let request = Box::new(Request::from_parts(parts, body));
     CheckedRequest::Forwarded { request, purpose, tunnel: client.tunnel, in_flight }
 }

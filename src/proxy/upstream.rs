@@ -29,7 +29,8 @@ use self::attempts::{Attempts, Tried};
 use self::balance::Balancer;
 use self::dial::{ConnectionGuard, ConnectionLimit, Io};
 use self::ejection::Ejections;
-use self::error::{SendError, UpstreamError};
+use self::error::SendError;
+pub(crate) use self::error::UpstreamError;
 use self::http1::{IdleConnections, Tunnel};
 use self::isolation::Isolation;
 use self::server::{Lease, ServerConnection, SharedByServers, UpstreamServer};
@@ -186,7 +187,7 @@ impl Upstream {
     ) -> Result<UpgradeResponse, RequestFailure> {
         let mut attempts = Attempts::new(self, client).of_upgrade();
         loop {
-            match attempts.next()?.send_upgrade(client, request).await {
+            match attempts.next(Some(request.body()))?.send_upgrade(client, request).await {
                 Ok(response) => {
                     if response.tunnel.is_some() {
                         response.response.lease.record_success();
@@ -206,7 +207,7 @@ impl Upstream {
     pub(crate) async fn connect(&self, client: ClientKey) -> Result<RawConnection, RequestFailure> {
         let mut attempts = Attempts::new(self, client);
         loop {
-            let server = attempts.next()?;
+            let server = attempts.next(None)?;
             let began = Instant::now();
             let connected = match server.client_share(client) {
                 Ok(share) => server.connect(Some(share)).await,

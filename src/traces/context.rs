@@ -159,7 +159,7 @@ pub(super) fn new_trace_id() -> TraceId {
 }
 
 /// A new id of a span. Unique, but not secret.
-fn new_span_id() -> SpanId {
+pub(super) fn new_span_id() -> SpanId {
     fastrand::u64(1..).to_be_bytes()
 }
 

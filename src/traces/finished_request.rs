@@ -1,7 +1,8 @@
 //! The data of a sampled request whose response has ended, on its way to the exporter.
 
+use std::cell::RefCell;
 use std::net::IpAddr;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use super::context::RequestTrace;
 use crate::config::ServerConfig;
@@ -34,16 +35,32 @@ pub(crate) struct FinishedRequest {
     pub(crate) service: String,
     /// The verdict on the client key, in one word.
     pub(crate) verdict: &'static str,
-    /// `None` if keygate rejected the request.
-    pub(crate) exchange: Option<FinishedExchange>,
+    /// The attempts to exchange it with the upstream; empty if keygate rejected the request.
+    pub(crate) exchanges: Vec<FinishedExchange>,
 }
 
-/// The exchange of a request with the upstream.
+/// The attempts of a sampled request that another one followed, each with its server, its error and
+/// its end.
+#[derive(Debug, Default)]
+pub(crate) struct FailedAttempts(RefCell<Vec<(ServerConfig, Option<&'static str>, Instant)>>);
+
+impl FailedAttempts {
+    pub(crate) fn record(&self, server: &ServerConfig, error: Option<&'static str>) {
+        self.0.borrow_mut().push((server.clone(), error, Instant::now()));
+    }
+
+    pub(crate) fn take(&self) -> Vec<(ServerConfig, Option<&'static str>, Instant)> {
+        self.0.take()
+    }
+}
+
+/// An attempt to exchange a request with the upstream.
 #[cfg_attr(not(feature = "opentelemetry"), expect(dead_code, reason = "`otlp` reads them"))]
 #[derive(Debug)]
 pub(crate) struct FinishedExchange {
     pub(crate) began: SystemTime,
-    /// The server that was tried last; `None` if there was none to try.
+    pub(crate) ended: SystemTime,
+    /// `None` if there was none to try.
     pub(crate) server: Option<ServerConfig>,
     /// Status of the upstream's response.
     pub(crate) status: Option<u16>,
@@ -55,7 +72,7 @@ pub(crate) struct FinishedExchange {
 impl FinishedRequest {
     /// The number of spans.
     pub(super) fn spans(&self) -> u64 {
-        1 + u64::from(self.exchange.is_some())
+        1 + self.exchanges.len() as u64
     }
 
     /// Cuts every text that a client or a certificate supplies.

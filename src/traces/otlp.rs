@@ -16,6 +16,7 @@ use opentelemetry_proto::transform::trace::tonic::group_spans_by_resource_and_sc
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use prost::Message;
 
+use super::context::{self, new_span_id};
 use super::finished_request::{FinishedExchange, FinishedRequest};
 use crate::config::{ServerAddress, ServerConfig};
 
@@ -29,9 +30,13 @@ const METHODS: [&str; 9] =
 
 /// Describes this process as the service with this name.
 pub(super) fn resource(service_name: &str) -> Resource {
+    let uname = rustix::system::uname();
+    let host = uname.nodename();
     let attributes = [
         KeyValue::new("service.name", service_name.to_owned()),
         KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
+        KeyValue::new("service.instance.id", format!("{:032x}", fastrand::u128(..))),
+        KeyValue::new("host.name", host.to_string_lossy().into_owned()),
     ];
     (&opentelemetry_sdk::Resource::builder_empty().with_attributes(attributes).build()).into()
 }
@@ -43,7 +48,14 @@ pub(super) fn encode(resource: &Resource, batch: &[FinishedRequest]) -> Bytes {
     let mut spans = Vec::with_capacity(2 * batch.len());
     for request in batch {
         spans.push(request_span(request, &scope));
-        spans.extend(request.exchange.as_ref().map(|it| exchange_span(request, it, &scope)));
+        let count = request.exchanges.len();
+        let exchanges = request.exchanges.iter().enumerate();
+        spans.extend(exchanges.map(|(resend_count, exchange)| {
+            let is_last = resend_count + 1 == count;
+            // The upstream got the id of the last attempt with each of them.
+            let id = if is_last { request.trace.ids.exchange } else { new_span_id() };
+            exchange_span(request, exchange, (id, resend_count), &scope)
+        }));
     }
     let resource_spans = group_spans_by_resource_and_scope(spans, resource);
     ExportTraceServiceRequest { resource_spans }.encode_to_vec().into()
@@ -89,24 +101,27 @@ fn request_span(request: &FinishedRequest, scope: &InstrumentationScope) -> Span
     }
 }
 
-/// The span of the exchange with the upstream.
+/// The span of an attempt to exchange the request with the upstream.
 fn exchange_span(
     request: &FinishedRequest,
     exchange: &FinishedExchange,
+    (id, resend_count): (context::SpanId, usize),
     scope: &InstrumentationScope,
 ) -> SpanData {
     let mut attributes = method_attributes(request);
     attributes.extend(exchange.server.iter().flat_map(|it| server_attributes(it, &request.path)));
     attributes.extend(exchange.status.map(status_attribute));
+    let resent = i64::try_from(resend_count).ok().filter(|count| *count > 0);
+    attributes.extend(resent.map(|count| KeyValue::new("http.request.resend_count", count)));
     let error = match (exchange.error, exchange.status) {
         (Some(error), _) => Some(error.to_owned()),
         (None, Some(status)) if status >= 400 => Some(status.to_string()),
         (None, Some(_) | None) => None,
     };
-    let ids = &request.trace.ids;
-    let (span, parent) = (SpanId::from_bytes(ids.exchange), SpanId::from_bytes(ids.request));
+    let (span, parent) = (SpanId::from_bytes(id), SpanId::from_bytes(request.trace.ids.request));
     SpanData {
         start_time: exchange.began,
+        end_time: exchange.ended,
         ..span_data(request, span, Some(parent), SpanKind::Client, error, attributes, scope)
     }
 }

@@ -50,7 +50,9 @@ pub(super) struct PendingQuestion {
     pub(super) question: Arc<Question>,
     pub(super) state: QuestionState,
     /// Attempts without an answer in a row.
-    pub(super) failures: u32,
+    failures: u32,
+    /// Whether a failure has paused the source, which one key does once.
+    pub(super) has_paused_source: bool,
     /// Whether the last look into the directories has failed.
     pub(super) directory_failed: bool,
     /// End of a back-off that a change of the directory has cut short for the directory alone.
@@ -69,12 +71,19 @@ impl PendingQuestion {
             question: Arc::new(question),
             state: QuestionState::Queued(first_stage),
             failures: 0,
+            has_paused_source: false,
             directory_failed: false,
             url_not_before: None,
             is_outdated: false,
             ended: watch::Sender::new(()),
             asked_at: now,
         }
+    }
+
+    /// The place among due questions. A question that failed often gives way, so that it cannot use
+    /// up the rate.
+    pub(super) fn order(&self, number: u64) -> (u32, bool, u64) {
+        (self.failures, self.has_paused_source, number)
     }
 
     /// Records that a client has caused the question again.

@@ -280,6 +280,23 @@ fn a_key_that_always_fails_backs_off_alone() {
 }
 
 #[test]
+fn two_keys_that_always_fail_in_turn_pause_the_source_once_each() {
+    let (mut schedule, mut now) = schedule(false);
+    (1..3).for_each(|key| drop(schedule.put(key, now)));
+    let mut failures = 0;
+    while failures < 20 {
+        if let Some(job) = schedule.next(now) {
+            schedule.finish(job.number, Finished::Failed, now);
+            failures += 1;
+            let is_open = schedule.pace.opens_within(2 * SECOND, 0, now);
+            assert!(failures <= 2 || is_open, "failure {failures} pauses the source");
+        } else {
+            now = schedule.next_wake(now).unwrap() + SECOND / 1000;
+        }
+    }
+}
+
+#[test]
 fn a_blocked_source_is_asked_nothing_until_the_end_of_the_pause() {
     let (mut schedule, now) = schedule(false);
     (0..3).for_each(|key| drop(schedule.put(key, now)));

@@ -10,11 +10,15 @@ use hyper::body::{Body, Frame, SizeHint};
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::{Method, Request, Uri, Version};
 
+use crate::config::ServerConfig;
+use crate::metrics::Label;
 use crate::proxy::message::headers::{self, OwnFields};
 use crate::proxy::message::idle_timeout::IdleTimeout;
 use crate::proxy::message::incoming::Incoming;
 use crate::proxy::message::informational::InformationalSender;
 use crate::proxy::message::upload::{ClientFault, Upload};
+use crate::proxy::upstream::UpstreamError;
+use crate::traces::FailedAttempts;
 
 /// A request on its way to the upstream. Boxed, because it is handed on often and its size would be
 /// part of every future on the way.
@@ -89,6 +93,8 @@ pub(crate) struct RequestBody {
     expects_continue: bool,
     /// The fields that the head of the request gets when it is sent.
     own_fields: Option<OwnFields>,
+    /// `None` if the request is not sampled.
+    failed_attempts: Option<Rc<FailedAttempts>>,
 }
 
 /// The bounds of a request body.
@@ -118,6 +124,20 @@ impl RequestBody {
             informational,
             expects_continue,
             own_fields: None,
+            failed_attempts: None,
+        }
+    }
+
+    /// Records attempts to send the request that another one follows.
+    pub(crate) fn with_failed_attempts(mut self, attempts: Option<Rc<FailedAttempts>>) -> Self {
+        self.failed_attempts = attempts;
+        self
+    }
+
+    /// Records that the request is sent again, because `server` has failed.
+    pub(crate) fn record_resend(&self, server: &ServerConfig, error: &UpstreamError) {
+        if let Some(attempts) = &self.failed_attempts {
+            attempts.record(server, error.kind().map(Label::as_str));
         }
     }
 
@@ -148,6 +168,7 @@ impl RequestBody {
             informational: self.informational.clone(),
             expects_continue: false,
             own_fields: self.own_fields.clone(),
+            failed_attempts: self.failed_attempts.clone(),
         })
     }
 

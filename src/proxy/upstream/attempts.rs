@@ -9,7 +9,7 @@ use super::error::{SendError, UpstreamError};
 use super::server::UpstreamServer;
 use super::{RequestFailure, Upstream, UpstreamResponse};
 use crate::permit::ClientKey;
-use crate::proxy::message::body::OutgoingRequest;
+use crate::proxy::message::body::{OutgoingRequest, RequestBody};
 
 /// The attempts of one request: one server after another, until a part of the request was sent.
 pub(super) struct Attempts<'a> {
@@ -47,7 +47,7 @@ impl<'a> Attempts<'a> {
         mut request: OutgoingRequest,
     ) -> Result<UpstreamResponse, RequestFailure> {
         loop {
-            match self.next()?.send(self.client, request).await {
+            match self.next(Some(request.body()))?.send(self.client, request).await {
                 Ok(response) => return Ok(response),
                 Err(SendError::MaybeSent(error)) => return Err(self.give_up(error)),
                 Err(SendError::NotSent(unsent, error)) => {
@@ -58,15 +58,21 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// The next server; if none is left, the failure of the request.
-    pub(super) fn next(&mut self) -> Result<Rc<UpstreamServer>, RequestFailure> {
+    /// The next server, for a request with this body; if none is left, the failure of the request.
+    pub(super) fn next(
+        &mut self,
+        body: Option<&RequestBody>,
+    ) -> Result<Rc<UpstreamServer>, RequestFailure> {
         let Some((index, server)) = self.upstream.choose(&self.tried) else {
             let error = self.last_error.take().unwrap_or(UpstreamError::NoHealthyServer);
             return Err(self.failure(error));
         };
         self.tried.has_ejected |= server.is_ejected();
         self.tried.servers.push(index);
-        self.server = Some(Rc::clone(&server));
+        let failed = self.server.replace(Rc::clone(&server));
+        if let (Some(body), Some(failed), Some(error)) = (body, failed, &self.last_error) {
+            body.record_resend(failed.config(), error);
+        }
         Ok(server)
     }
 

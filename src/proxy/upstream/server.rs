@@ -231,7 +231,11 @@ impl UpstreamServer {
                     if !http1.has_received() =>
                 {
                     let second = second.filter(|request| is_safe(request.method()));
-                    request = second.ok_or(SendError::MaybeSent(error))?;
+                    request = match second {
+                        Some(request) => request,
+                        None => return Err(SendError::MaybeSent(error)),
+                    };
+                    request.body().record_resend(self.config(), &error);
                 }
                 Err(error) => return Err(error),
             }

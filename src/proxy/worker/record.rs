@@ -17,6 +17,7 @@ use crate::proxy::open_connection::OpenConnection;
 use crate::proxy::open_connection::state::TunnelBytes;
 use crate::proxy::tunnel::TunnelEnd;
 use crate::proxy::upstream::RequestFailure;
+use crate::traces::FailedAttempts;
 
 /// Maximum length of each text of a request in the log, in characters; the rest is cut off.
 const MAX_CHARACTERS: usize = 1024;
@@ -147,6 +148,11 @@ impl Record {
         if let Some(spans) = &self.spans {
             spans.begin_exchange();
         }
+    }
+
+    /// The attempts of a sampled request that another one follows.
+    pub(crate) fn failed_attempts(&self) -> Option<Rc<FailedAttempts>> {
+        self.spans.as_ref().map(|spans| spans.failed_attempts())
     }
 
     /// Records the head of the upstream's response, which `server` has sent.

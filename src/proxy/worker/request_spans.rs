@@ -11,7 +11,7 @@ use crate::config::ServerConfig;
 use crate::metrics::{Label, UpstreamFailure};
 use crate::permit::ClientKey;
 use crate::proxy::upstream::RequestFailure;
-use crate::traces::{FinishedExchange, FinishedRequest, RequestTrace, Tracer};
+use crate::traces::{FailedAttempts, FinishedExchange, FinishedRequest, RequestTrace, Tracer};
 
 /// The spans of one sampled request.
 #[derive(Debug)]
@@ -24,6 +24,7 @@ pub(crate) struct RequestSpans {
     began_at: SystemTime,
     /// When the exchange with the upstream began; empty if there was none.
     exchange_began: OnceCell<Instant>,
+    failed_attempts: Rc<FailedAttempts>,
     outcome: RefCell<Outcome>,
 }
 
@@ -56,6 +57,7 @@ impl RequestSpans {
                 began,
                 began_at: SystemTime::now() - began.elapsed(),
                 exchange_began: OnceCell::new(),
+                failed_attempts: Rc::default(),
                 outcome: RefCell::default(),
             })
         });
@@ -64,6 +66,10 @@ impl RequestSpans {
 
     pub(super) fn begin_exchange(&self) {
         let _ = self.exchange_began.set(Instant::now()); // a request has one exchange
+    }
+
+    pub(super) fn failed_attempts(&self) -> Rc<FailedAttempts> {
+        Rc::clone(&self.failed_attempts)
     }
 
     pub(super) fn record_response(&self, server: &ServerConfig, status: StatusCode) {
@@ -91,17 +97,25 @@ impl RequestSpans {
         let target = line.target.unwrap_or_default();
         // The query may hold secrets.
         let path = target.split_once('?').map_or(target.as_str(), |(path, _)| path).to_owned();
-        let exchange = self.exchange_began.get().map(|began| {
+        let ended = time_at(Instant::now());
+        let mut exchanges = Vec::new();
+        if let Some(began) = self.exchange_began.get() {
+            let mut began = time_at(*began);
+            for (server, error, ended) in self.failed_attempts.take() {
+                let (server, ended) = (Some(server), time_at(ended));
+                exchanges.push(FinishedExchange { began, ended, server, status: None, error });
+                began = ended;
+            }
             let Outcome { server, status, error } = self.outcome.take();
             // No failure and no complete response: the client ended first.
             let is_cut = status.is_none() || !record.is_complete.get();
             let error = error.or_else(|| is_cut.then_some(CLIENT_FAULT));
-            FinishedExchange { began: time_at(*began), server, status, error }
-        });
+            exchanges.push(FinishedExchange { began, ended, server, status, error });
+        }
         self.tracer.finish(FinishedRequest {
             trace: self.trace,
             began: self.began_at,
-            ended: time_at(Instant::now()),
+            ended,
             method: line.method.unwrap_or_default(),
             path,
             host: line.host.unwrap_or_default(),
@@ -114,7 +128,7 @@ impl RequestSpans {
             subject: connection.client_summary().map(|client| client.subject.clone()),
             service: connection.service().config.name.clone(),
             verdict: connection.verdict_word(),
-            exchange,
+            exchanges,
             trace_state: self.state,
         });
     }

@@ -3,6 +3,7 @@
 mod export;
 
 use std::io::{Error, Read, Write};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::SystemTime;
 
 use serde_json::{Value, json};
@@ -14,6 +15,7 @@ use crate::support::keygate::Keygate;
 use crate::support::origin::{Origin, Received};
 use crate::support::program::reserved_address;
 use crate::support::proxy::{Configure, Proxy, Running};
+use crate::support::system;
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const SPAN: &str = "b7ad6b7169203331";
@@ -70,8 +72,15 @@ fn a_request_is_a_span_with_the_exchange_as_its_child() {
     assert_eq!(export["headers"]["content-type"], "application/x-protobuf");
     assert_eq!(export["headers"]["user-agent"], "keygate");
     let version = env!("CARGO_PKG_VERSION");
-    let resource = json!([{"service.name": "edge", "service.version": version}]);
-    assert_eq!((&export["resources"], &export["scopes"]), (&resource, &json!(["keygate"])));
+    let resource = &export["resources"][0];
+    assert_eq!(
+        (&resource["service.name"], &resource["service.version"]),
+        (&"edge".into(), &version.into())
+    );
+    let host = String::from_utf8(system("uname", &["-n"]).stdout).unwrap();
+    assert_eq!(resource["host.name"], host.trim());
+    assert_eq!(resource["service.instance.id"].as_str().unwrap().len(), 32);
+    assert_eq!(export["scopes"], json!(["keygate"]));
     assert!(!export.to_string().contains("secret"), "no query leaves the machine: {export}");
 
     let spans = export["spans"].as_array().unwrap();
@@ -111,6 +120,25 @@ fn a_request_is_a_span_with_the_exchange_as_its_child() {
         })
     );
     proxy.wait_for_metric("keygate_trace_spans_exported_total", 2.0);
+}
+
+/// The server closes a kept connection when the second request arrives.
+#[test]
+fn a_request_that_is_sent_again_has_a_span_for_each_attempt() {
+    let Some(collector) = Collector::start(&["200"]) else { return };
+    let requests = AtomicUsize::new(0);
+    let origin = Origin::responding(move |_, tcp| match requests.fetch_add(1, Ordering::SeqCst) {
+        1 => Err(Error::other("closed without a response")),
+        _ => tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello\n"),
+    });
+    let proxy = Proxy::to(origin).add("traces", &collector.settings()).workers(1).start();
+    let mut client = proxy.connect();
+    let received: Vec<_> = (0..2).map(|_| get(&proxy, &mut client, "")).collect();
+    let spans = collector.spans(5);
+    let second = spans.iter().find(|span| is_second(span)).unwrap();
+    let resent = proxy.origin.next();
+    assert_eq!(traceparent(&resent), traceparent(&received[1]));
+    assert_eq!(traceparent(&resent)[2], second["id"]);
 }
 
 #[test]
@@ -225,8 +253,8 @@ fn failures_and_rejections_are_errors_with_their_reason() {
     let nowhere = reserved_address();
     let origin = Origin::start();
     let both = [format!("http://{nowhere}"), format!("http://{}", origin.address())];
-    let proxy =
-        traced(&collector, "").servers(&[&both[0]]).policy("reject_with = \"http-403\"").start();
+    let proxy = traced(&collector, "").servers(&[&both[0]]).policy("reject_with = \"http-403\"");
+    let proxy = proxy.workers(1).start();
     let mut client = proxy.connect();
     client.send("BREW /a HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert!(client.head().starts_with("HTTP/1.1 502 "));
@@ -253,19 +281,29 @@ fn failures_and_rejections_are_errors_with_their_reason() {
         (&false.into(), &"probable".into())
     );
 
-    // The exchange names the server that was tried last.
+    // One of two requests is sent to the first server, and then to the second one.
     let changed = proxy.configuration.clone().servers(&both).upstream("balance = \"round-robin\"");
     std::fs::write(proxy.pki.path("keygate.toml"), changed.text()).unwrap();
     proxy.wait_for_generation(2);
-    for _ in 0..2 {
+    let ids = [(); 2].map(|()| {
         proxy.admits(&proxy.good);
-        let spans = collector.spans(2);
-        let client = of_kind(&spans, "CLIENT");
-        assert_eq!(client["attributes"]["server.port"], origin.address().port());
-        assert_eq!(client["is_error"], false);
-        let id = traceparent(&origin.next())[2].clone();
-        assert_eq!(client["id"], id.as_str(), "a request that is sent again has the same parent");
-    }
+        Value::from(&*traceparent(&origin.next())[2])
+    });
+    let spans = collector.spans(5);
+    let second = spans.iter().find(|span| is_second(span)).unwrap();
+    let mut attempts = spans.iter().filter(|span| span["parent"] == second["parent"]);
+    let first = attempts.find(|span| span["id"] != second["id"]).unwrap();
+    assert_eq!(first["attributes"]["server.port"], nowhere.port());
+    assert_eq!(first["attributes"]["error.type"], "connect");
+    assert_eq!(first["end"], second["start"]);
+    assert_eq!(second["attributes"]["server.port"], origin.address().port());
+    assert_eq!((&first["is_error"], &second["is_error"]), (&true.into(), &false.into()));
+    assert!(ids.contains(&second["id"]) && !ids.contains(&first["id"]), "{spans:?}");
+}
+
+/// Whether it is the span of a second attempt.
+fn is_second(span: &Value) -> bool {
+    span["attributes"]["http.request.resend_count"] == 1
 }
 
 /// The server or the client ends the exchange after the head of the response.

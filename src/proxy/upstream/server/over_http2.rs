@@ -33,17 +33,22 @@ impl UpstreamServer {
         };
         let http2 = slot.http2.id();
         let outcome = self.try_http2(client, slot, request).await;
-        let (Err(SendError::MaybeSent(UpstreamError::Protocol(error))), Some(second)) =
+        let (Err(SendError::MaybeSent(failure @ UpstreamError::Protocol(error))), Some(second)) =
             (&outcome, second)
         else {
             return outcome;
         };
+        let into_request = |second: Box<SecondRequest>| {
+            let request = second.into_request();
+            request.body().record_resend(self.config(), failure);
+            request
+        };
         if error.is_of_connection() {
             // The request may have ended the connection, so nobody else may be on the next one.
             pool.remove_failed(http2);
-            Box::pin(self.send_alone(client, second.into_request())).await
+            Box::pin(self.send_alone(client, into_request(second))).await
         } else if error.is_refused() {
-            let request = second.into_request();
+            let request = into_request(second);
             match self.request_slot(client, pool, false).await {
                 Ok(slot) => self.try_http2(client, slot, request).await,
                 Err(error) => Err(SendError::NotSent(request, error)),
