@@ -126,8 +126,8 @@ fn jobs(args: &Args) -> Result<Vec<FetchJob>, CliError> {
 }
 
 fn badkeys(args: &Args, directory: &Path) -> Result<FetchJob, CliError> {
-    let url = &args.url;
-    let parsed = SourceUrl::parse_file(url);
+    let url = SourceUrl::without_credentials(&args.url);
+    let parsed = SourceUrl::parse_file(&args.url);
     let Some(parsed) = parsed else {
         let problem =
             format!("--url {url:?} is not the URL of a file: write https://HOST/badkeysdata.json");

@@ -103,6 +103,17 @@ impl SourceUrl {
         Some(Self { is_secure, host, port, path, query })
     }
 
+    /// A URL, valid or not, without what may be a credential: user information, query, fragment.
+    #[must_use]
+    pub fn without_credentials(text: &str) -> String {
+        let text = text.split(['?', '#']).next().unwrap_or_default();
+        match (text.find("://"), text.rsplit_once('@')) {
+            (Some(end), Some((_, host))) => format!("{}://{host}", text.split_at(end).0),
+            (None, Some((_, host))) => host.to_owned(),
+            (_, None) => text.to_owned(),
+        }
+    }
+
     /// Whether nobody on the way can forge an answer: TLS, or a connection within the machine.
     #[must_use]
     pub fn is_authenticated(&self) -> bool {

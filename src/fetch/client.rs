@@ -154,16 +154,12 @@ impl FetchClient {
         add: impl Fn(Builder) -> Builder,
     ) -> hyper::http::Result<Request<Empty<Bytes>>> {
         let mut target = format!("{}{}", url.path, url.query);
-        let is_absolute = self.config.proxy.is_some() && !url.is_secure;
-        if is_absolute {
+        if self.config.proxy.is_some() && !url.is_secure {
             target = format!("http://{}{target}", url.authority());
         }
         let mut request = add(http_client::get(url, &target)).body(Empty::new())?;
         if self.is_source(url) {
             request.headers_mut().extend(self.headers.clone());
-        }
-        if is_absolute {
-            request.headers_mut().extend(self.proxy_headers.clone());
         }
         Ok(request)
     }
@@ -254,8 +250,7 @@ fn read_secret(path: &Path, max_size: u64) -> Result<Zeroizing<Vec<u8>>, FetchEr
 pub(super) fn check_head(response: &Response<Incoming>) -> Result<(), TransferError> {
     let status = response.status();
     if status.is_redirection() && status != StatusCode::NOT_MODIFIED {
-        let mut location = header_text(response, &header::LOCATION);
-        location.truncate(location.find('?').unwrap_or(location.len())); // it may be a credential
+        let location = SourceUrl::without_credentials(&header_text(response, &header::LOCATION));
         return Err(TransferError::Redirect { status, location });
     }
     if !matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {

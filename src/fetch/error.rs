@@ -279,7 +279,7 @@ pub enum TransferError {
     Redirect {
         /// The status.
         status: StatusCode,
-        /// The value of `Location`, shortened, without the query.
+        /// The value of `Location`, shortened, without credentials.
         location: String,
     },
     /// The last of the redirects that are followed leads to one more.

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::{CliError, Exit, PerKeyOutput, input, print, print_error, print_json};
 use crate::cli::counted::{counted, counted_entries};
+use crate::cli::progress::Spinner;
 use crate::pkbf::{FilterError, FilterUpdate};
 use crate::signature::signature_path;
 use crate::spki;
@@ -79,6 +80,8 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     result.fill_ratio = update.filter.fill_ratio();
     result.false_positive_ratio = update.filter.false_positive_ratio();
     if header != before {
+        let spinner = Spinner::new();
+        spinner.show(format!("writing {}", result.path));
         update.commit().map_err(|error| failed(error.into()))?;
     }
     let shown = if args.json { print_json(&result) } else { show(&result) };

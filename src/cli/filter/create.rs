@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::info::show;
 use super::{CliError, Exit, print_json};
+use crate::cli::progress::Spinner;
 use crate::pkbf::{self, Filter, FilterError, FilterSummary, Overwrite, Parameters};
 
 #[derive(Debug, clap::Args)]
@@ -48,6 +49,8 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let failed = |source: FilterError| CliError::Filter { path: args.file.clone(), source };
     let filter = Filter::new(parameters.map_err(CliError::Parameters)?).map_err(failed)?;
     let overwrite = if args.force { Overwrite::Always } else { Overwrite::Never };
+    let spinner = Spinner::new();
+    spinner.show(format!("writing {}", args.file.display()));
     pkbf::create(&filter, &args.file, overwrite).map_err(|error| {
         if error.kind() == std::io::ErrorKind::AlreadyExists {
             let path = args.file.display();
@@ -55,6 +58,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         }
         failed(error.into())
     })?;
+    drop(spinner);
     let info = FilterSummary::of(&args.file, &filter, &filter.sha256());
     let shown = if args.json { print_json(&info) } else { show(&info, &filter) };
     shown.map(|()| Exit::Done)

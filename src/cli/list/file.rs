@@ -14,7 +14,7 @@ use crate::cli::CliError;
 use crate::cli::signature::{SignatureArgs, SignatureInfo};
 use crate::guard::{ExactList, FingerprintList, NamedBlocklist};
 use crate::pkbf::check_sidecar;
-use crate::regular_file;
+use crate::regular_file::{self, FileSize};
 use crate::snapshot::ListFileError;
 use crate::spki::KeyDigest;
 
@@ -85,6 +85,12 @@ impl FormatArgs {
         signature: &SignatureArgs,
     ) -> Result<ListFile, CliError> {
         let failed = |source: ListFileError| CliError::List { path: path.to_owned(), source };
+        if path.metadata().is_ok_and(|file| file.len() > MAX_SIZE) {
+            let (path, max) = (path.display(), FileSize(MAX_SIZE));
+            let problem =
+                format!("{path}: larger than {max}, the maximum; give the path of a list");
+            return Err(CliError::Operation(problem));
+        }
         let format = match self.format {
             Some(format) => format,
             None => format_of(path).map_err(|error| failed(error.into()))?,

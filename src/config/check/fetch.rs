@@ -35,7 +35,7 @@ impl Checker<'_> {
         if url.is_none() {
             let problem = format!(
                 "{:?} is not the URL of a file; write \"https://HOST/FILE\", with a port if needed",
-                raw.url
+                SourceUrl::without_credentials(&raw.url)
             );
             self.invalid(at("url"), problem);
         }
@@ -144,7 +144,7 @@ mod tests {
             ("url = \"http://a.example/a\"", "source.url: http:// to another machine"),
             ("url = \"https://a.example\"", "source.url: \"https://a.example\" is not the URL"),
             ("url = \"https://a.example/\"", "is not the URL of a file"),
-            ("url = \"https://a.example/a#b\"", "is not the URL of a file"),
+            ("url = \"https://u:pw@a/b?sig=c#d\"", "source.url: \"https://a/b\" is not the URL"),
             ("url = \"file:///etc/passwd\"", "is not the URL of a file"),
             ("url = \"http://[::1]/a\", trust_anchors = \"ca.pem\"", "only for https://"),
             ("url = \"https://a/b\", timeout = \"0s\"", "source.timeout: 0 would expire at once"),

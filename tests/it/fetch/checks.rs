@@ -252,7 +252,7 @@ fn odd_responses_are_errors_that_name_the_cause() {
         ),
         ("304 Not Modified\r\n\r\n".to_owned(), "304 Not Modified; correct url"),
         (
-            "302 Found\r\nLocation: http://169.254.169.254/\r\n\r\n".to_owned(),
+            "302 Found\r\nLocation: http://u:pw@169.254.169.254/?sig=a#b\r\n\r\n".to_owned(),
             "302 Found to \"http://169.254.169.254/\": redirects are followed to redirect_hosts over",
         ),
         (

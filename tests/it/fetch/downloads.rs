@@ -270,7 +270,12 @@ fn wrong_usage_and_files_that_cannot_be_written_are_errors() {
     let badkeys = ["--badkeys", directory.to_str().unwrap(), "--url"];
     for (arguments, problem) in [
         ([&badkeys[..], &["http://a.example/b"]].concat(), "http:// to another machine"),
+        ([&badkeys[..], &["http://a.example/b?sig=c"]].concat(), "--url \"http://a.example/b\": "),
         ([&badkeys[..], &["a"]].concat(), "is not the URL of a file"),
+        (
+            [&badkeys[..], &["https://u:pw@a/b?sig=c"]].concat(),
+            "--url \"https://a/b\" is not the URL of a file",
+        ),
         (
             [&badkeys[..], &["https://a/b.dat.xz"]].concat(),
             "is the URL of a list: give that of badkeysdata.json",
