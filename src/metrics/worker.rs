@@ -34,7 +34,7 @@ pub struct WorkerMetrics {
     pub confirmation_waits_active: IntGauge,
     /// For how long they were held, in seconds.
     pub confirmation_wait_duration: Histogram,
-    /// Keys that the worker has checked for weakness, because it had no result for them.
+    /// Checks of keys for weakness, because the worker lacked a result.
     weak_key_checks: IntCounter,
     /// Bytes that clients hold.
     buffered: Family<BufferClass, IntGauge>,
@@ -116,7 +116,7 @@ impl WorkerMetrics {
         .buckets(HANDSHAKE_BUCKETS.to_vec());
         let weak_key_checks = IntCounter::with_opts(opts(
             "weak_key_checks_total",
-            "Keys that were checked for weakness. A known key is checked again only if its result has been dropped.",
+            "Checks of keys for weakness. A known key is checked again if its result was dropped, or for a check that it has not had.",
         ));
         let buffered = IntGaugeVec::new(
             opts("buffered_bytes", "Memory that clients hold in buffers, by what it is held for."),
