@@ -235,7 +235,8 @@ impl Loader {
             max_wait: &max_wait,
             now,
         };
-        let staged = self.sources.stage(config, &mut self.service_ids, context)?;
+        let mut staged = self.sources.stage(config, &mut self.service_ids, context)?;
+        self.sources.try_on_clients(&mut staged, &self.links, &dry_run)?;
         Ok((staged, prepare(config).map_err(ReconfigureError::Prepare)?))
     }
 
@@ -315,9 +316,7 @@ impl Loader {
     }
 
     fn build(&mut self) -> Result<Snapshot, LoadErrors> {
-        let exceptions = self.sources.exceptions.all();
-        let guard = self.sources.guard_without_exceptions().with_exceptions(exceptions);
-        let guard = Arc::new(guard.with_answers(self.links.answers.clone()));
+        let guard = Arc::new(self.sources.guard(&self.links));
         let deferral = self.links.deferral.as_ref();
         let services = self.sources.services.iter();
         let services = services.map(|source| source.build(&self.guard, deferral).map(Arc::new));

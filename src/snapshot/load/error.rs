@@ -106,6 +106,22 @@ pub enum LoadError {
         /// Why the list cannot be used.
         source: ListFileError,
     },
+    /// A new configuration would reject too many recent clients.
+    #[error(
+        "{owner}: it would reject {} of the {recent} clients admitted recently, max_new_hits allows {allowed}: {}; correct the configuration, or raise max_new_hits with it",
+        hits.0,
+        hits.1
+    )]
+    NewHits {
+        /// The service or authorizer.
+        owner: CredentialOwner,
+        /// Number and names of the rejected clients.
+        hits: (usize, String),
+        /// Number of recent clients.
+        recent: usize,
+        /// Limit in the configuration.
+        allowed: usize,
+    },
     /// The file of a filter or list does not exist, and `keygate fetch` downloads it.
     #[error(
         "{kind} {name:?}: {} does not exist; run `{}`, which downloads it",
@@ -239,6 +255,9 @@ impl LoadError {
             | Self::Read { owner, key, .. }
             | Self::Tls { owner, key, .. }
             | Self::Waits { owner, key, .. } => (owner.table(), owner.name(), *key),
+            Self::NewHits { owner, .. } => {
+                (owner.table(), owner.name(), "client_auth.max_new_hits")
+            }
             Self::OwnKey(it) => (it.owner.table(), it.owner.name(), it.key),
             Self::Filter { name, source, .. } => {
                 let key = if source.canary_file().is_some() {

@@ -143,6 +143,7 @@ impl ReadError for LoadError {
             | Self::LastGood { .. }
             | Self::LastGoodCredentials { .. }
             | Self::LastGoodList { .. }
+            | Self::NewHits { .. }
             | Self::OwnKey(_)
             | Self::State { .. }
             | Self::StateDirectory { .. }

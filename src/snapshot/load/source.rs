@@ -24,6 +24,8 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use self::authorizer::AuthorizerSource;
+use self::credential_files::NamesCredentials;
+use self::credential_source::{ConfigurationHits, CredentialSource};
 use self::exceptions::ConfiguredExceptions;
 use self::filter::FilterSource;
 use self::gate::AcceptError;
@@ -66,6 +68,8 @@ pub(super) struct StagedSources {
     services: Vec<Staged<ServiceSource>>,
     authorizers: Vec<Staged<AuthorizerSource>>,
     routes: Arc<Routes>,
+    /// The recent clients that the configuration rejects.
+    hits: Vec<ConfigurationHits>,
 }
 
 /// One source of a new configuration.
@@ -74,6 +78,16 @@ enum Staged<S> {
     Kept(usize),
     /// A source that was loaded.
     New(S),
+}
+
+impl<S> Staged<S> {
+    /// The source, which may be one of those `in_use`.
+    fn source<'a>(&'a self, in_use: &'a [S]) -> Option<&'a S> {
+        match self {
+            Self::Kept(index) => in_use.get(*index),
+            Self::New(source) => Some(source),
+        }
+    }
 }
 
 /// The ids of services, by name. An id is never given to another service.
@@ -162,6 +176,7 @@ impl Sources {
             services,
             authorizers,
             routes: Arc::new(Routes::new(ids.iter().copied().zip(&config.services))),
+            hits: Vec::new(),
         })
     }
 
@@ -254,6 +269,14 @@ impl Sources {
         }
         merge(&mut self.services, staged.services);
         merge(&mut self.authorizers, staged.authorizers);
+        for hits in &staged.hits {
+            self.services
+                .iter_mut()
+                .filter(|it| it.id() == hits.id)
+                .for_each(|it| it.show_hits(hits));
+            let authorizers = self.authorizers.iter_mut().filter(|it| it.id() == hits.id);
+            authorizers.for_each(|it| it.show_hits(hits));
+        }
         self.weak_checks = staged.weak_checks;
         self.exceptions = staged.exceptions;
         self.routes = staged.routes;
@@ -274,8 +297,8 @@ impl Sources {
         links: &JudgementLinks,
         now: SystemTime,
     ) -> Vec<ValueChange> {
-        let services = self.services.iter().map(|it| (it.id(), it.policy()));
-        let authorizers = self.authorizers.iter().map(|it| (it.id(), it.asked_policy()));
+        let services = self.services.iter().map(|it| (it.id(), it.config().policy.clone()));
+        let authorizers = self.authorizers.iter().map(|it| (it.id(), it.config().policy.clone()));
         let policies = services.chain(authorizers).collect();
         let judges = Judges {
             filters: self.named_filters(),
@@ -377,13 +400,34 @@ impl Sources {
 
     /// A guard with the filters, lists and weak-key checks in use.
     pub(super) fn guard_without_exceptions(&self) -> Guard {
-        let guard = Guard::new(self.named_filters())
-            .with_lists(self.exact_lists())
-            .with_weak_checks(self.weak_checks);
-        let filters = self.filters.iter().map(FilterSource::config);
-        exponents_of(filters).into_iter().fold(guard, |guard, (filter, exponents)| {
-            guard.with_related_exponents(&filter, exponents)
-        })
+        guard(self.filters.iter(), self.lists.iter(), self.weak_checks)
+    }
+
+    /// The guard of the sources in use.
+    pub(super) fn guard(&self, links: &JudgementLinks) -> Guard {
+        let guard = self.guard_without_exceptions().with_exceptions(self.exceptions.all());
+        guard.with_answers(links.answers.clone())
+    }
+
+    /// Tries the `staged` configuration as a whole on the recent clients of each service.
+    ///
+    /// # Errors
+    /// Returns an error for each service of which too many recent clients would be rejected.
+    pub(super) fn try_on_clients(
+        &self,
+        staged: &mut StagedSources,
+        links: &JudgementLinks,
+        dry_run: &DryRun,
+    ) -> Result<(), LoadErrors> {
+        let filters = staged.filters.iter().filter_map(|it| it.source(&self.filters));
+        let lists = staged.lists.iter().filter_map(|it| it.source(&self.lists));
+        let next =
+            guard(filters, lists, staged.weak_checks).with_exceptions(staged.exceptions.all());
+        let guards = [&self.guard(links), &next.with_answers(links.answers.clone())];
+        let services = tried(&self.services, &staged.services, guards, dry_run);
+        let authorizers = tried(&self.authorizers, &staged.authorizers, guards, dry_run);
+        staged.hits = all(services.into_iter().chain(authorizers).filter_map(Result::transpose))?;
+        Ok(())
     }
 
     /// Paths of all files that are read again when they change.
@@ -402,6 +446,35 @@ impl Sources {
     fn list_names(&self) -> Vec<String> {
         self.lists.iter().map(|list| list.config().name.clone()).collect()
     }
+}
+
+fn guard<'a>(
+    filters: impl Iterator<Item = &'a FilterSource>,
+    lists: impl Iterator<Item = &'a ListSource>,
+    weak_checks: WeakChecks,
+) -> Guard {
+    let filters: Vec<_> = filters.collect();
+    let guard = Guard::new(filters.iter().map(|source| Arc::clone(source.filter())).collect())
+        .with_lists(lists.map(|source| source.list().clone()))
+        .with_weak_checks(weak_checks);
+    exponents_of(filters.into_iter().map(FilterSource::config))
+        .into_iter()
+        .fold(guard, |guard, (filter, exponents)| guard.with_related_exponents(&filter, exponents))
+}
+
+/// The result of [`CredentialSource::try_configuration`] for each source that was in use before.
+fn tried<C: NamesCredentials>(
+    in_use: &[CredentialSource<C>],
+    staged: &[Staged<CredentialSource<C>>],
+    guards: [&Guard; 2],
+    dry_run: &DryRun,
+) -> Vec<Result<Option<ConfigurationHits>, LoadError>> {
+    let staged = staged.iter().filter_map(|it| it.source(in_use));
+    let tried = staged.filter_map(|source| {
+        let before = in_use.iter().find(|before| before.id() == source.id())?;
+        Some(source.try_configuration(before, guards, dry_run))
+    });
+    tried.collect()
 }
 
 /// The related exponents of each filter, by name.

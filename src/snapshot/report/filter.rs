@@ -122,8 +122,7 @@ pub struct WaitingReport {
 impl WaitingReport {
     /// The clients as one text, for a log line.
     pub(in crate::snapshot) fn client_list(&self) -> String {
-        let clients: Vec<String> = self.clients.iter().map(ToString::to_string).collect();
-        clients.join(", ")
+        client_list(&self.clients)
     }
 
     /// The update of a filter.
@@ -189,6 +188,11 @@ impl WaitingReport {
             clients: new_hits.clients,
         }
     }
+}
+
+/// The clients as one text.
+pub(in crate::snapshot) fn client_list(clients: &[AffectedClient]) -> String {
+    clients.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// A recent client that an update would reject.

@@ -5,6 +5,8 @@
 
 use std::fs::write;
 
+use keygate::spki::Fingerprint;
+
 use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Pki};
@@ -88,4 +90,54 @@ fn a_service_without_a_recent_client_is_named_although_another_one_has_some() {
     let expected = format!("{NOT_CHECKED} of second");
     keygate
         .wait_for_status("the update", |status| status["filters"][0]["max_new_hits"] == expected);
+}
+
+/// The clients `one` and `two` have connected. The rules and exceptions of a new configuration would
+/// reject `two`, whose key is on a list.
+#[test]
+fn a_configuration_is_tried_on_recent_clients_as_a_whole() {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let [one, two] = ["one", "two"].map(|name| pki.client(name, Kind::P256));
+    write_filter(&pki.path("lost.pkbf"), &[&two.spki]);
+    let key = Fingerprint::of(&two.spki);
+    let exception =
+        format!("[[exceptions]]\nfingerprint = \"{key}\"\nuntil = 2999-01-01\nreason = \"a test\"");
+    let other_ca = Pki::named("Another CA");
+    std::fs::copy(other_ca.path("ca.pem"), pki.path("other.pem")).unwrap();
+    let base = Configuration::new(origin.address()).client_auth("max_new_hits = 0");
+    let start = base.clone().global(&exception);
+    let keygate = start.start(&pki);
+    for client in [&one, &two] {
+        assert_eq!(keygate.curl(client, &[]).stdout, b"hello\n");
+    }
+    let only_one = "common_names = [\"one\"]";
+    for (changed, new_hits) in [
+        (base.clone(), 1),
+        (start.clone().add("services.client_auth.allow", only_one), 1),
+        (start.clone().client_auth("trust_anchors = \"other.pem\""), 2),
+    ] {
+        write(pki.path("keygate.toml"), changed.text()).unwrap();
+        let problem = format!("it would reject {new_hits} of the 2 clients admitted recently");
+        keygate.wait_for("the rejection", |line| {
+            line["message"] == "configuration rejected, keeping the one in use"
+                && contains(&line["problem"], &problem)
+                && contains(&line["problem"], "CN=two (test)")
+        });
+        for client in [&one, &two] {
+            assert_eq!(keygate.curl(client, &[]).stdout, b"hello\n");
+        }
+    }
+    let permitted = base.client_auth("max_new_hits = 1");
+    reconfigure(&keygate, &pki, &permitted);
+    keygate.wait_for("the number", |line| {
+        line["message"] == "the configuration rejects recent clients"
+            && line["service"] == "test"
+            && line["new_hits"] == 1
+            && line["recent"] == 2
+    });
+    keygate.wait_for_status("the number", |status| {
+        status["services"][0]["max_new_hits"] == "1 of 2 recent clients rejected"
+    });
+    keygate.rejection(&two);
+    assert_eq!(keygate.curl(&one, &[]).stdout, b"hello\n");
 }

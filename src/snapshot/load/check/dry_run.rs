@@ -45,6 +45,9 @@ pub(crate) struct Judges {
     pub(crate) answers: CurrentAnswers,
 }
 
+/// What admits a client: its keys, its names, and its path unless that is known.
+pub(crate) type Judge<'a> = (&'a Guard, &'a Policy, Option<&'a ClientVerifier>);
+
 /// The recent clients that an update would newly reject.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct NewHits {
@@ -137,16 +140,34 @@ impl DryRun {
         service: usize,
         (before, after): &(ClientVerifier, ClientVerifier),
     ) -> NewHits {
-        let since_epoch = self.now.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let now = UnixTime::since_unix_epoch(since_epoch);
-        let accepts = |verifier: &ClientVerifier, client: &RecentClient| {
-            verifier.verify_presented(client.presented(), now).is_ok()
-        };
         self.named(|id, client| {
             (id == service || !self.policies.contains_key(&id))
-                && !accepts(after, client)
-                && accepts(before, client)
+                && !self.is_verified(client, after)
+                && self.is_verified(client, before)
         })
+    }
+
+    /// The recent clients of the service with this id that the first judge admits and the second one
+    /// would not, and the number of recent clients.
+    pub(crate) fn new_hits_of_configuration(
+        &self,
+        service: usize,
+        before: Judge<'_>,
+        after: Judge<'_>,
+    ) -> (NewHits, usize) {
+        let admits = |(guard, policy, verifier): Judge<'_>, client: &RecentClient| {
+            !client.is_rejected(guard, policy, self.now)
+                && verifier.is_none_or(|verifier| self.is_verified(client, verifier))
+        };
+        let hits = self
+            .named(|id, client| id == service && !admits(after, client) && admits(before, client));
+        (hits, self.recent.matching(0, |id, _| id == service).count)
+    }
+
+    fn is_verified(&self, client: &RecentClient, verifier: &ClientVerifier) -> bool {
+        let since_epoch = self.now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = UnixTime::since_unix_epoch(since_epoch);
+        verifier.verify_presented(client.presented(), now).is_ok()
     }
 
     fn named(&self, matches: impl Fn(usize, &RecentClient) -> bool) -> NewHits {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::credential_source::CredentialSource;
 use crate::config::AuthorizerConfig;
-use crate::guard::{CurrentGuard, Policy};
+use crate::guard::CurrentGuard;
 use crate::snapshot::current::{AskerTls, Authorizer};
 use crate::snapshot::load::error::LoadError;
 use crate::snapshot::report::AuthorizerReport;
@@ -53,10 +53,5 @@ impl AuthorizerSource {
             max_new_hits: self.tried.clone(),
             ..AuthorizerReport::new(&self.config, expiry, crls, last_question, self.last_reload())
         }
-    }
-
-    /// The policy of the authorizer.
-    pub(crate) fn asked_policy(&self) -> Policy {
-        self.config.policy.clone()
     }
 }

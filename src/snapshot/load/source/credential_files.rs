@@ -6,6 +6,7 @@ use crate::config::{
     AuthorizerConfig, ClientAuthMode, ExpiredCrl, OpenAccess, Protocol, RevocationDepth,
     ServiceConfig, UpstreamTlsConfig,
 };
+use crate::guard::Policy;
 use crate::snapshot::credential_owner::CredentialOwner;
 use crate::snapshot::credential_unit::CredentialUnit;
 use crate::tls::CertificateRole;
@@ -111,6 +112,9 @@ impl<'a> CredentialFiles<'a> {
 pub(crate) trait NamesCredentials {
     fn credential_files(&self) -> CredentialFiles<'_>;
 
+    /// The decision for each verdict, and the rules by name.
+    fn policy(&self) -> &Policy;
+
     /// Whether the process may run with a compromised key of the table.
     fn allows_compromised_own_key(&self) -> bool;
 
@@ -135,6 +139,10 @@ impl NamesCredentials for ServiceConfig {
             upstream: self.upstream.tls.as_ref().map(|tls| (tls, self.protocol)),
             is_authorizer: false,
         }
+    }
+
+    fn policy(&self) -> &Policy {
+        &self.policy
     }
 
     fn allows_compromised_own_key(&self) -> bool {
@@ -165,6 +173,10 @@ impl NamesCredentials for AuthorizerConfig {
             upstream: None,
             is_authorizer: true,
         }
+    }
+
+    fn policy(&self) -> &Policy {
+        &self.policy
     }
 
     fn allows_compromised_own_key(&self) -> bool {

@@ -17,16 +17,17 @@ use super::service_credentials::{
     read_asker_ca, read_server,
 };
 use crate::config::ExpiredCrl;
+use crate::guard::Guard;
 use crate::metrics::{ControlMetrics, Label, ReloadResult};
 use crate::snapshot::credential_unit::CredentialUnit;
 use crate::snapshot::last_question::LastQuestion;
-use crate::snapshot::load::check::dry_run::DryRun;
+use crate::snapshot::load::check::dry_run::{DryRun, NewHits};
 use crate::snapshot::load::error::LoadError;
 use crate::snapshot::load::kept_credentials::KeptFile;
 use crate::snapshot::load::last_good::{LastGood, ReadIf, Reread, ValueChange};
 use crate::snapshot::load::load_errors::LoadErrors;
 use crate::snapshot::load::source::LoadContext;
-use crate::snapshot::report::WaitingReport;
+use crate::snapshot::report::{WaitingReport, client_list};
 use crate::tls::{self, CrlError, CrlMarks, TlsFileError};
 use crate::unix_time::{self, rfc3339};
 
@@ -352,6 +353,42 @@ impl<C: NamesCredentials> CredentialSource<C> {
         self.config.allows_compromised_own_key()
     }
 
+    /// Tries the change from `before` on the recent clients of the service. `guards` are the one in
+    /// use and the next one.
+    ///
+    /// # Errors
+    /// Returns an error if the change would reject more of them than `max_new_hits`.
+    pub(super) fn try_configuration(
+        &self,
+        before: &Self,
+        guards: [&Guard; 2],
+        dry_run: &DryRun,
+    ) -> Result<Option<ConfigurationHits>, LoadError> {
+        let verifiers = [before, self].map(|it| it.credentials.client_verifier.as_ref());
+        let is_same = verifiers.iter().flatten().collect::<Vec<_>>();
+        let is_same = matches!(is_same.as_slice(), [one, other] if Arc::ptr_eq(one, other));
+        let [was, is] = verifiers.map(|it| it.filter(|_| !is_same).map(AsRef::as_ref));
+        let [guard_before, guard] = guards;
+        let (files, id) = (self.config.credential_files(), self.id);
+        let (hits, recent) = dry_run.new_hits_of_configuration(
+            id,
+            (guard_before, before.config.policy(), was),
+            (guard, self.config.policy(), is),
+        );
+        if let Some(allowed) = files.max_new_hits.filter(|allowed| hits.count > *allowed) {
+            let (owner, hits) = (files.owner(), (hits.count, client_list(&hits.clients)));
+            return Err(LoadError::NewHits { owner, hits, recent, allowed });
+        }
+        Ok((hits.count > 0).then_some(ConfigurationHits { id, hits, recent }))
+    }
+
+    /// Logs and reports the recent clients that the configuration rejects.
+    pub(super) fn show_hits(&mut self, ConfigurationHits { hits, recent, .. }: &ConfigurationHits) {
+        let (service, new_hits, clients) = (self.name(), hits.count, client_list(&hits.clients));
+        warn!(service, new_hits, recent, clients, "the configuration rejects recent clients");
+        self.tried = Some(format!("{new_hits} of {recent} recent clients rejected"));
+    }
+
     /// Id of the service.
     pub(crate) fn id(&self) -> usize {
         self.id
@@ -390,6 +427,15 @@ impl<C: NamesCredentials> CredentialSource<C> {
     pub(crate) fn kept_files(&self) -> impl Iterator<Item = KeptFile> {
         self.credentials.kept_files()
     }
+}
+
+/// The recent clients of a service that a configuration newly rejects.
+pub(super) struct ConfigurationHits {
+    /// Id of the service.
+    pub(super) id: usize,
+    hits: NewHits,
+    /// Number of recent clients.
+    recent: usize,
 }
 
 /// When a CRL can be used without a change of its file, because its date has come.

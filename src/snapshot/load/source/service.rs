@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::credential_source::CredentialSource;
 use crate::config::ServiceConfig;
-use crate::guard::{CurrentGuard, Policy};
+use crate::guard::CurrentGuard;
 use crate::snapshot::current::Service;
 use crate::snapshot::load::error::LoadError;
 use crate::snapshot::report::ServiceReport;
@@ -48,11 +48,6 @@ impl ServiceSource {
             tls: Arc::new(tls),
             upstream_tls: credentials.upstream.get().as_ref().map(|it| Arc::clone(&it.tls)),
         })
-    }
-
-    /// The policy of the service.
-    pub(crate) fn policy(&self) -> Policy {
-        self.config.policy.clone()
     }
 
     /// The service and the result of the last attempt to read its files.
