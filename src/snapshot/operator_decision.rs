@@ -46,11 +46,14 @@ pub enum WaitCause {
     },
     /// More recent clients would be rejected than `max_new_hits` allows.
     #[error(
-        "would reject {new_hits} of the clients admitted recently, max_new_hits allows {allowed}"
+        "would reject {new_hits} of the clients admitted recently, max_new_hits allows {allowed}{}",
+        since(*before)
     )]
     NewHits {
         /// Number of distinct keys that the update would reject.
         new_hits: usize,
+        /// New hits of earlier updates of the last seven days.
+        before: usize,
         /// Limit in the configuration.
         allowed: usize,
     },
@@ -70,6 +73,13 @@ pub enum WaitCause {
         /// SHA-256 of the update that waited, in hex.
         waiting: String,
     },
+}
+
+fn since(hits_before: usize) -> String {
+    match hits_before {
+        0 => String::new(),
+        before => format!(" in seven days, and earlier updates had {before}"),
+    }
 }
 
 impl NeedsOperator {
@@ -106,6 +116,9 @@ impl NeedsOperator {
         match self.cause {
             WaitCause::NewHits { .. } => {
                 format!("raise or remove max_new_hits to add the {file}")
+            }
+            WaitCause::Lost { .. } | WaitCause::Shrunk { .. } if self.file == GuardFile::List => {
+                "restore the file that was in use, or set shrink = \"allow\"".to_owned()
             }
             WaitCause::Lost { .. } | WaitCause::Shrunk { .. } | WaitCause::Untried { .. } => {
                 "restore the file that was in use, or remove filters.json from state.dir before a start".to_owned()

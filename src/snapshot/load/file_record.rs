@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::check::dry_run::MAX_NAMED;
 use super::check::rollback::Watermark;
 use super::signed::LoadedFilter;
+use super::source::gate::Gate;
 use crate::snapshot::report::WaitingReport;
 use crate::unix_time;
 
@@ -35,9 +36,9 @@ pub(crate) struct FileRecord {
     /// Path of the file, under which another name finds the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     path: Option<String>,
-    /// The numbers of entries that were in use before.
-    #[serde(default, skip_serializing_if = "Peaks::is_empty")]
-    pub(crate) peaks: Peaks,
+    /// What was in use before.
+    #[serde(default, skip_serializing_if = "History::is_empty")]
+    pub(crate) history: History,
     /// SHA-256 of the copy of the filter in use, in hex; `None` without a copy, and for a list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) last_good: Option<String>,
@@ -49,21 +50,27 @@ pub(crate) struct FileRecord {
     pub(crate) waiting: Option<WaitingReport>,
 }
 
-/// The largest number of entries of each of the last days, by day since the Unix epoch.
+/// The last seven days of a file, by day since the Unix epoch.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(crate) struct Peaks(BTreeMap<u64, u64>);
+pub(crate) struct History(BTreeMap<u64, Day>);
+
+/// A day of a file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Day {
+    /// The largest number of entries in use.
+    entries: u64,
+    /// The new hits of all updates that were used without a decision of an operator.
+    #[serde(default)]
+    hits: usize,
+}
 
 impl FileRecord {
     /// The record of a list with this number of entries.
-    pub(crate) fn new(
-        path: &Path,
-        entries: u64,
-        peaks: Peaks,
-        waiting: Option<WaitingReport>,
-    ) -> Self {
-        let path = Some(path.display().to_string());
-        Self { entries, path, peaks, waiting, ..Self::default() }
+    pub(crate) fn new(path: &Path, entries: u64, gate: &Gate) -> Self {
+        let (path, history) = (Some(path.display().to_string()), gate.history().clone());
+        Self { entries, path, history, waiting: gate.waiting().cloned(), ..Self::default() }
     }
 
     /// The record of the filter `in_use`.
@@ -94,10 +101,14 @@ impl FileRecord {
         self.last_good.is_some() || self.entries > 0
     }
 
-    /// Keeps the watermark alone, because the filter is no longer configured.
-    pub(super) fn retire(&mut self) {
-        let Self { updated, revision, .. } = *self;
-        *self = Self { updated, revision, path: self.path.take(), ..Self::default() };
+    /// Keeps the watermark, and for seven days the history and the waiting update, because the file
+    /// is no longer configured. Returns whether these are kept.
+    pub(super) fn retire(&mut self, now: SystemTime) -> bool {
+        self.history.note_entries(std::mem::take(&mut self.entries), now);
+        self.forget_copy();
+        let is_recent = !self.history.is_empty();
+        self.waiting.take_if(|_| !is_recent);
+        is_recent
     }
 
     /// Records that there is no copy.
@@ -123,20 +134,39 @@ impl FileRecord {
     }
 }
 
-impl Peaks {
-    /// Remembers that a file with this number of entries was in use until `now`.
-    pub(crate) fn note(&mut self, entries: u64, now: SystemTime) {
+impl History {
+    /// Remembers that a file with this number of entries was in use until `now`; 0 adds nothing.
+    pub(crate) fn note_entries(&mut self, entries: u64, now: SystemTime) {
+        self.change_today(entries > 0, now, |day| day.entries = day.entries.max(entries));
+    }
+
+    /// Remembers that an update with this number of new hits was used.
+    pub(crate) fn add_hits(&mut self, hits: usize, now: SystemTime) {
+        self.change_today(hits > 0, now, |day| day.hits = day.hits.saturating_add(hits));
+    }
+
+    fn change_today(&mut self, is_change: bool, now: SystemTime, change: impl FnOnce(&mut Day)) {
         let today = unix_time::seconds(now) / DAY;
-        let peak = self.0.entry(today).or_default();
-        *peak = entries.max(*peak);
+        if is_change {
+            change(self.0.entry(today).or_default());
+        }
         self.0.retain(|day, _| day.abs_diff(today) < REMEMBERED_DAYS);
     }
 
     /// The largest number of entries of the last seven days.
     pub(crate) fn largest(&self, now: SystemTime) -> u64 {
+        self.last_days(now).map(|day| day.entries).max().unwrap_or(0)
+    }
+
+    /// The new hits of the last seven days.
+    pub(crate) fn hits(&self, now: SystemTime) -> usize {
+        self.last_days(now).map(|day| day.hits).fold(0, usize::saturating_add)
+    }
+
+    fn last_days(&self, now: SystemTime) -> impl Iterator<Item = &Day> {
         let today = unix_time::seconds(now) / DAY;
-        let days = self.0.iter().filter(|(day, _)| day.abs_diff(today) < REMEMBERED_DAYS);
-        days.map(|(_, entries)| *entries).max().unwrap_or(0)
+        let days = self.0.iter().filter(move |(day, _)| day.abs_diff(today) < REMEMBERED_DAYS);
+        days.map(|(_, day)| day)
     }
 
     fn is_empty(&self) -> bool {
@@ -151,19 +181,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_largest_number_of_entries_counts_for_seven_days() {
+    fn entries_and_new_hits_count_for_seven_days() {
         let day = |day: u64| UNIX_EPOCH + Duration::from_secs(day * DAY + 5);
-        let mut peaks = Peaks::default();
-        peaks.note(120, day(100));
-        peaks.note(66, day(101));
-        peaks.note(90, day(101));
-        assert_eq!(peaks.largest(day(106)), 120);
-        assert_eq!(peaks.largest(day(107)), 90);
-        for now in 102..200 {
-            peaks.note(1, day(now));
+        let mut history = History::default();
+        history.note_entries(120, day(100));
+        history.note_entries(66, day(101));
+        history.note_entries(90, day(101));
+        history.add_hits(2, day(101));
+        history.add_hits(3, day(102));
+        assert_eq!((history.largest(day(106)), history.hits(day(106))), (120, 5));
+        assert_eq!((history.largest(day(107)), history.hits(day(108))), (90, 3));
+        for now in 103..200 {
+            history.note_entries(1, day(now));
         }
-        assert_eq!((peaks.largest(day(199)), peaks.0.len()), (1, 7));
-        let text = serde_json::to_string(&peaks).unwrap();
-        assert_eq!(serde_json::from_str::<Peaks>(&text).unwrap(), peaks);
+        assert_eq!((history.largest(day(199)), history.0.len()), (1, 7));
+        let text = serde_json::to_string(&history).unwrap();
+        assert_eq!(serde_json::from_str::<History>(&text).unwrap(), history);
     }
 }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
@@ -40,7 +40,7 @@ pub(crate) struct RollbackState {
 #[serde(deny_unknown_fields)]
 struct FileRecords {
     filters: BTreeMap<String, FileRecord>,
-    /// The lists in use.
+    /// The lists in use, and those of the last seven days.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     lists: BTreeMap<String, FileRecord>,
     /// The updates of CAs and CRLs that wait, by the path of their file.
@@ -101,6 +101,7 @@ impl RollbackState {
     /// written only if they differ, for example because another process has changed them.
     ///
     /// The watermarks of filters that are no longer configured are kept, and their copies removed.
+    /// What a file had in use is kept for seven days.
     /// Without `may_write`, the records stay in memory.
     ///
     /// # Errors
@@ -115,7 +116,13 @@ impl RollbackState {
     ) -> Result<(), LoadError> {
         let in_use: Vec<_> = in_use.collect();
         let mut next = FileRecords { filters: self.records.filters.clone(), lists, waiting };
-        next.filters.values_mut().for_each(FileRecord::retire);
+        let now = SystemTime::now();
+        next.filters.values_mut().for_each(|record| _ = record.retire(now));
+        let removed = self.records.lists.iter().filter(|(name, _)| !next.lists.contains_key(*name));
+        let mut removed: BTreeMap<_, _> =
+            removed.map(|(name, record)| (name.clone(), record.clone())).collect();
+        removed.retain(|_, record| record.retire(now));
+        next.lists.extend(removed);
         let Some(directory) = self.directory.clone().filter(|_| may_write) else {
             let in_use = in_use.into_iter().map(|(record, it)| (it.name.to_string(), record));
             next.filters.extend(in_use);
@@ -227,8 +234,8 @@ mod tests {
     use super::*;
     use crate::pkbf::{Filter, Parameters};
     use crate::snapshot::load::check::rollback::Watermark;
-    use crate::snapshot::load::file_record::Peaks;
     use crate::snapshot::load::signed::LoadedFilter;
+    use crate::snapshot::load::source::gate::Gate;
 
     fn in_use(name: &str, updated: u64, revision: u32) -> (FileRecord, Arc<NamedFilter>) {
         let mut filter = Filter::new(Parameters::new(3, 12).unwrap()).unwrap();
@@ -238,7 +245,8 @@ mod tests {
         let named = NamedFilter { name: name.into(), filter, sha256 };
         let named = Arc::new(named);
         let loaded = LoadedFilter { named: Arc::clone(&named), signature: None };
-        let record = FileRecord::new(Path::new(name), 1, Peaks::default(), None);
+        let gate = Gate::new(GuardFile::Filter, name, None);
+        let record = FileRecord::new(Path::new(name), 1, &gate);
         (record.of_filter(&loaded), named)
     }
 

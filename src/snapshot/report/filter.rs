@@ -113,6 +113,9 @@ pub struct WaitingReport {
     pub entries_before: u64,
     /// Number of recent clients that the update would reject.
     pub new_hits: usize,
+    /// New hits of earlier updates of the last seven days.
+    #[serde(default)]
+    pub hits_before: usize,
     /// Limit in the configuration, if there is one.
     pub max_new_hits: Option<usize>,
     /// Some of the recent clients that the update would reject.
@@ -141,6 +144,7 @@ impl WaitingReport {
             entries: update.filter.explained_entries(),
             entries_before,
             new_hits: new_hits.count,
+            hits_before: 0,
             max_new_hits,
             clients: new_hits.clients,
         }
@@ -153,19 +157,17 @@ impl WaitingReport {
         new_hits: NewHits,
         max_new_hits: Option<usize>,
     ) -> Self {
-        let NewHits { count: new_hits, clients } = new_hits;
-        let (path, [updated, entries, entries_before]) = (Some(path.display().to_string()), [0; 3]);
-        let revision = 0;
         Self {
             sha256,
-            path,
-            revision,
-            updated,
-            entries,
-            entries_before,
-            new_hits,
+            path: Some(path.display().to_string()),
+            revision: 0,
+            updated: 0,
+            entries: 0,
+            entries_before: 0,
+            new_hits: new_hits.count,
+            hits_before: 0,
             max_new_hits,
-            clients,
+            clients: new_hits.clients,
         }
     }
 
@@ -184,6 +186,7 @@ impl WaitingReport {
             entries: update.list.len() as u64,
             entries_before,
             new_hits: new_hits.count,
+            hits_before: 0,
             max_new_hits,
             clients: new_hits.clients,
         }

@@ -13,11 +13,13 @@ use keygate::spki::Fingerprint;
 use serde_json::{Value, json};
 
 use crate::support::keygate::{Keygate, keygate};
+use crate::support::keys::written;
 use crate::support::origin::Origin;
 use crate::support::output_text;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::proxy::{Configuration, Configure};
 use crate::support::scene::contains;
+use crate::support::write_filter;
 
 const ACCEPTED: &str = "keygate_list_updates_accepted_total{list=\"deny\"}";
 
@@ -194,4 +196,45 @@ fn a_list_that_shrank_is_used_if_the_configuration_allows_it() {
     write(config, text).unwrap();
     scene.keygate.wait_for_status("the update", |status| status["lists"][0]["entries"] == 1);
     scene.keygate.rejection(&scene.good);
+}
+
+#[test]
+fn new_hits_of_several_updates_count_together_for_seven_days() {
+    let mut scene = Scene::new("max_new_hits = 1");
+    let clients = ["one", "two"].map(|name| scene.pki.client(name, Kind::P256));
+    for client in &clients {
+        assert_eq!(scene.keygate.curl(client, &[]).stdout, b"hello\n");
+    }
+    let [one, two] = &clients;
+    scene.publish(&list(&[&scene.listed, one], 3));
+    scene.keygate.wait_for_generation(2);
+    scene.keygate.rejection(one);
+    scene.restart();
+    assert_eq!(scene.keygate.curl(two, &[]).stdout, b"hello\n");
+    scene.publish(&list(&[&scene.listed, one, two], 3));
+    scene.waits("new_hits", "max_new_hits allows 1 in seven days, and earlier updates had 1");
+    assert_eq!(scene.keygate.curl(two, &[]).stdout, b"hello\n");
+    assert!(scene.accept(&["--yes"]).status.success());
+    scene.keygate.rejection(two);
+}
+
+#[test]
+fn a_list_that_is_removed_and_added_again_is_compared_with_its_entries_before() {
+    let scene = Scene::new("");
+    let path = scene.pki.path("keygate.toml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    write_filter(&scene.pki.path("lost.pkbf"), &[b"another"]);
+    let mut without: toml::Table = text.parse().unwrap();
+    without.remove("lists");
+    let filters = "filters = [{ name = \"lost\", path = \"lost.pkbf\" }]";
+    without.extend(filters.parse::<toml::Table>().unwrap());
+    write(&path, written(&without)).unwrap();
+    scene.keygate.wait_for_generation(2);
+    scene.publish(&list(&[], 1));
+    write(&path, &text).unwrap();
+    scene.keygate.wait_for("the rejection", |line| {
+        line["message"] == "configuration rejected, keeping the one in use"
+            && contains(&line["problem"], "the number of entries falls from 4 to 1")
+            && contains(&line["problem"], "or set shrink = ")
+    });
 }

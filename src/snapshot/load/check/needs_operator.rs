@@ -15,7 +15,7 @@ pub(crate) type Waits = Box<(NeedsOperator, WaitingReport)>;
 ///
 /// # Errors
 /// Returns an error if there is a `cause`, if the update has half of the entries before it or fewer,
-/// if it has more new hits than `max_new_hits`, or if it cannot be tried and another one waited.
+/// if it has more new hits than `max_new_hits`, together with those of the last seven days, or if it cannot be tried and another one waited.
 pub(crate) fn ensure_needs_no_operator(
     file: GuardFile,
     mut update: WaitingReport,
@@ -27,13 +27,16 @@ pub(crate) fn ensure_needs_no_operator(
         if waiting.new_hits > update.new_hits {
             (update.new_hits, update.clients) = (waiting.new_hits, waiting.clients.clone());
         }
+        update.hits_before = update.hits_before.max(waiting.hits_before);
     }
     let too_many = || {
-        let (new_hits, allowed) = (update.new_hits, update.max_new_hits?);
+        let (new_hits, before, allowed) =
+            (update.new_hits, update.hits_before, update.max_new_hits?);
+        let is_over = new_hits > 0 && new_hits.saturating_add(before) > allowed;
         let other = waiting.filter(|waiting| waiting.sha256 != update.sha256);
-        (new_hits > allowed).then(|| match other {
+        is_over.then(|| match other {
             Some(other) => WaitCause::Untried { waiting: other.sha256.clone() },
-            None => WaitCause::NewHits { new_hits, allowed },
+            None => WaitCause::NewHits { new_hits, before, allowed },
         })
     };
     let cause = cause.or_else(|| shrunk(update.entries_before, update.entries)).or_else(too_many);

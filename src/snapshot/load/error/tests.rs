@@ -100,7 +100,7 @@ fn signature_errors() -> Vec<SignatureError> {
 fn waits(file: GuardFile) -> impl Iterator<Item = NeedsOperator> {
     let causes = [
         WaitCause::Lost { lost: 2, in_use: 3 },
-        WaitCause::NewHits { new_hits: 2, allowed: 1 },
+        WaitCause::NewHits { new_hits: 2, before: 0, allowed: 1 },
         WaitCause::Shrunk { entries: 1, before: 2 },
         WaitCause::Untried { waiting: "a".to_owned() },
     ];

@@ -14,7 +14,6 @@ use super::service_credentials::{CRLS, ClientAuth, PartialUpdate, TRUST_ANCHORS}
 use crate::snapshot::load::check::dry_run::{DryRun, NewHits};
 use crate::snapshot::load::error::LoadError;
 use crate::snapshot::load::failure::Failure;
-use crate::snapshot::load::file_record::Peaks;
 use crate::snapshot::operator_decision::GuardFile;
 use crate::snapshot::report::WaitingReport;
 
@@ -101,7 +100,7 @@ impl Trial<'_> {
         let update = WaitingReport::of_file(path, sha256.clone(), hits, self.files.max_new_hits);
         let name = self.files.name;
         let gate = self.gates.0.entry(path.to_owned()).or_insert_with(|| gate(name, None));
-        match gate.check(update, None, self.is_start) {
+        match gate.check(update, None, self.is_start, self.dry_run.now) {
             Ok(()) if gate.record_use(&sha256, 0, self.dry_run.now) => {}
             Ok(()) => *earlier = count,
             Err(source) => {
@@ -185,5 +184,5 @@ impl ClientGates {
 }
 
 fn gate(service: &str, waiting: Option<WaitingReport>) -> Gate {
-    Gate::new(GuardFile::Service, service, waiting, Peaks::default())
+    Gate::new(GuardFile::Service, service, waiting)
 }

@@ -162,6 +162,7 @@ impl FilterSource {
             WaitingReport::of_filter(&update.named, before, hits, allowed),
             None,
             false,
+            now,
         )?;
         Ok(update)
     }
@@ -271,8 +272,7 @@ impl FilterSource {
     /// The facts that outlive a restart.
     pub(crate) fn record(&self) -> FileRecord {
         let entries = self.filter().filter.explained_entries();
-        let (peaks, waiting) = (self.gate.peaks().clone(), self.gate.waiting().cloned());
-        FileRecord::new(&self.config.path, entries, peaks, waiting).of_filter(self.filter.get())
+        FileRecord::new(&self.config.path, entries, &self.gate).of_filter(self.filter.get())
     }
 
     /// The gate before the filter.

@@ -8,34 +8,34 @@ use tracing::warn;
 
 use crate::snapshot::load::check::needs_operator::ensure_needs_no_operator;
 use crate::snapshot::load::failure::Failure;
-use crate::snapshot::load::file_record::Peaks;
+use crate::snapshot::load::file_record::{FileRecord, History};
 use crate::snapshot::operator_decision::{GuardFile, NeedsOperator, WaitCause};
 use crate::snapshot::report::WaitingReport;
 use crate::unix_time;
 
-/// The update of a file that is held, and the numbers of entries that were in use.
+/// The update of a file that is held, and what was in use before.
 #[derive(Debug, Clone)]
 pub(crate) struct Gate {
     file: GuardFile,
     /// Name of the filter, list or service.
     name: String,
     held: Option<HeldUpdate>,
+    /// When a rejected update that is dated in the future may be used, in seconds since the Unix
+    /// epoch.
+    due_at: Option<u64>,
     /// Whether the file had the waiting update at the last look, so that it can be accepted.
     is_offered: bool,
-    /// The numbers of entries that were in use before.
-    peaks: Peaks,
+    history: History,
+    /// SHA-256 of the last update that passed, in hex.
+    passed: Option<String>,
 }
 
-/// A rejected update that may be used later without a change of the file.
+/// An update that needs the operator, because it has too many new hits or too few entries.
 #[derive(Debug, Clone)]
-enum HeldUpdate {
-    /// The operator at `peer` has accepted the update.
-    Accepted { report: WaitingReport, peer: String },
-    /// The update needs the operator, because it has too many new hits or too few entries.
-    AwaitsOperator(WaitingReport),
-    /// The update is dated in the future; it may be used from this time on, in seconds since the
-    /// Unix epoch.
-    Until(u64),
+struct HeldUpdate {
+    report: WaitingReport,
+    /// The peer of the operator who has accepted it.
+    accepted_by: Option<String>,
 }
 
 /// Why an update cannot be accepted. Each error has the filter or list, such as `filter "lost"`.
@@ -66,21 +66,34 @@ pub enum AcceptError {
 
 impl Gate {
     /// The gate of a file whose update is `waiting`.
-    pub(super) fn new(
+    pub(in crate::snapshot::load) fn new(
         file: GuardFile,
         name: &str,
         waiting: Option<WaitingReport>,
-        peaks: Peaks,
     ) -> Self {
-        let held = waiting.map(HeldUpdate::AwaitsOperator);
-        Self { file, name: name.to_owned(), held, is_offered: false, peaks }
+        let held = waiting.map(|report| HeldUpdate { report, accepted_by: None });
+        let (name, history) = (name.to_owned(), History::default());
+        Self { file, name, held, due_at: None, is_offered: false, history, passed: None }
     }
 
-    /// Adopts the decision of the operator from the gate of the same file under other settings.
-    pub(in crate::snapshot::load) fn adopt_acceptance(&mut self, before: &Self) {
-        if let Some(HeldUpdate::Accepted { .. }) = before.held {
-            self.held.clone_from(&before.held);
+    /// The gate of a file that is loaded. `before` is the gate of the same file under other
+    /// settings, with the number of entries in use; `record` is of the last process.
+    pub(super) fn of_loaded(
+        file: GuardFile,
+        name: &str,
+        before: Option<(&Self, u64)>,
+        record: Option<&FileRecord>,
+        now: SystemTime,
+    ) -> Self {
+        let mut gate = Self::new(file, name, record.and_then(|record| record.waiting.clone()));
+        gate.history = record.map(|record| record.history.clone()).unwrap_or_default();
+        if let Some((before, _)) = before {
+            // A decision of the operator counts until the file is in use.
+            (gate.held, gate.history) = (before.held.clone(), before.history.clone());
         }
+        let entries = before.map(|(_, entries)| entries).or(record.map(|record| record.entries));
+        gate.history.note_entries(entries.unwrap_or(0), now);
+        gate
     }
 
     /// Returns an error if `update` needs an operator and none has accepted it. The update waits
@@ -88,37 +101,41 @@ impl Gate {
     /// update that waited holds this one as well.
     pub(super) fn check(
         &mut self,
-        update: WaitingReport,
+        mut update: WaitingReport,
         cause: Option<WaitCause>,
         is_start: bool,
+        now: SystemTime,
     ) -> Result<(), NeedsOperator> {
         if self.has_accepted(&update.sha256) {
             return Ok(());
         }
+        let (sha256, new_hits) = (update.sha256.clone(), update.new_hits);
+        update.hits_before = self.history.hits(now);
         let waiting = self.waiting();
         let waiting = waiting.filter(|waiting| is_start || waiting.sha256 == update.sha256);
-        ensure_needs_no_operator(self.file, update, cause, waiting).map_err(|waits| {
+        if let Err(waits) = ensure_needs_no_operator(self.file, update, cause, waiting) {
             let (rejection, report) = *waits;
-            self.held = Some(HeldUpdate::AwaitsOperator(report));
-            rejection
-        })
+            self.held = Some(HeldUpdate { report, accepted_by: None });
+            return Err(rejection);
+        }
+        if self.passed.as_ref() != Some(&sha256) {
+            self.history.add_hits(new_hits, now);
+            self.passed = Some(sha256);
+        }
+        Ok(())
     }
 
     /// Whether the operator has accepted the update with this SHA-256, in hex, and it is not in use
     /// yet.
     pub(super) fn has_accepted(&self, sha256: &str) -> bool {
-        match &self.held {
-            Some(HeldUpdate::Accepted { report, .. }) => report.sha256 == sha256,
-            Some(HeldUpdate::AwaitsOperator(_) | HeldUpdate::Until(_)) | None => false,
-        }
+        let held = self.held.as_ref();
+        held.is_some_and(|held| held.accepted_by.is_some() && held.report.sha256 == sha256)
     }
 
     /// The waiting update. The file may have another content now.
-    pub(super) fn waiting(&self) -> Option<&WaitingReport> {
-        match &self.held {
-            Some(HeldUpdate::AwaitsOperator(report)) => Some(report),
-            Some(HeldUpdate::Accepted { .. } | HeldUpdate::Until(_)) | None => None,
-        }
+    pub(in crate::snapshot::load) fn waiting(&self) -> Option<&WaitingReport> {
+        let held = self.held.as_ref().filter(|held| held.accepted_by.is_none());
+        held.map(|held| &held.report)
     }
 
     /// The waiting update, if the file had it at the last look, so that it can be accepted.
@@ -128,63 +145,61 @@ impl Gate {
 
     /// Whether the held update may be used at `now`, although its file has not changed.
     pub(super) fn may_be_used(&self, now: SystemTime) -> bool {
-        match &self.held {
-            Some(HeldUpdate::Accepted { .. }) => true,
-            Some(HeldUpdate::Until(time)) => unix_time::seconds(now) >= *time,
-            Some(HeldUpdate::AwaitsOperator(_)) | None => false,
-        }
+        self.held.as_ref().is_some_and(|held| held.accepted_by.is_some())
+            || self.due_at.is_some_and(|due_at| unix_time::seconds(now) >= due_at)
     }
 
-    /// Records that the file was rejected. `is_offered`: because its update waits. The waiting
-    /// update waits until another one is used, because the file may have it again after a restart.
-    /// A file that could not be read may have the held update.
+    /// Records that the file was rejected. `is_offered`: because its update waits. The update waits
+    /// until another one is used, because the file may have it again after a restart. A file that
+    /// could not be read may have the accepted update.
     pub(super) fn record_rejection(&mut self, is_offered: bool, failure: Failure) {
         self.is_offered = is_offered;
         if failure == Failure::Content {
-            self.held = match self.held.take() {
-                Some(HeldUpdate::Accepted { report, .. } | HeldUpdate::AwaitsOperator(report)) => {
-                    Some(HeldUpdate::AwaitsOperator(report))
-                }
-                Some(HeldUpdate::Until(_)) | None => None,
-            };
+            self.due_at = None;
+            self.held.iter_mut().for_each(|held| held.accepted_by = None);
         }
     }
 
     /// Forgets the entries because of which an update waits.
     pub(super) fn allow_shrinking(&mut self) {
-        if let Some(HeldUpdate::AwaitsOperator(report)) = &mut self.held {
-            report.entries_before = 0;
-        }
+        self.held.iter_mut().for_each(|held| held.report.entries_before = 0);
+    }
+
+    /// Makes an update of any name of the file wait, unless one waits.
+    pub(super) fn wait_for(&mut self, waiting: Option<&WaitingReport>) {
+        let waiting = waiting.filter(|_| self.held.is_none());
+        let held = |it: &WaitingReport| HeldUpdate { report: it.clone(), accepted_by: None };
+        self.held = waiting.map(held).or_else(|| self.held.take());
     }
 
     /// Forgets an update that waits, because the file is in use.
     pub(super) fn forget_waiting(&mut self) {
-        self.held.take_if(|held| matches!(held, HeldUpdate::AwaitsOperator(_)));
+        self.held.take_if(|held| held.accepted_by.is_none());
     }
 
-    /// Holds an update until `time`, in seconds since the Unix epoch.
-    pub(super) fn hold_until(&mut self, time: u64) {
-        self.held = Some(HeldUpdate::Until(time));
+    /// Reads the file again at `due_at`, in seconds since the Unix epoch.
+    pub(super) fn hold_until(&mut self, due_at: u64) {
+        self.due_at = Some(due_at);
     }
 
     /// Forgets the held update, because the file is in use.
     pub(super) fn clear(&mut self) {
-        (self.held, self.is_offered) = (None, false);
+        (self.held, self.due_at, self.is_offered) = (None, None, false);
     }
 
-    /// The numbers of entries that were in use before.
-    pub(super) fn peaks(&self) -> &Peaks {
-        &self.peaks
+    /// What was in use before.
+    pub(in crate::snapshot::load) fn history(&self) -> &History {
+        &self.history
     }
 
     /// The largest number of entries of the last days, and at least `in_use`.
     pub(super) fn entries_before(&self, in_use: u64, now: SystemTime) -> u64 {
-        in_use.max(self.peaks.largest(now))
+        in_use.max(self.history.largest(now))
     }
 
     /// Records that the update with this SHA-256, in hex, replaces a file with this number of
     /// entries. Returns whether an operator accepted it: the decision is then logged, and earlier
-    /// numbers of entries no longer matter.
+    /// entries and new hits no longer matter.
     pub(super) fn record_use(
         &mut self,
         sha256: &str,
@@ -194,13 +209,13 @@ impl Gate {
         let held = self.held.take();
         self.clear();
         match held {
-            Some(HeldUpdate::Accepted { report, peer }) if report.sha256 == sha256 => {
+            Some(HeldUpdate { report, accepted_by: Some(peer) }) if report.sha256 == sha256 => {
                 log_acceptance(self.file, &self.name, &report, &peer);
-                self.peaks = Peaks::default();
+                self.history = History::default();
                 true
             }
             Some(_) | None => {
-                self.peaks.note(entries_before, now);
+                self.history.note_entries(entries_before, now);
                 false
             }
         }
@@ -216,7 +231,7 @@ impl Gate {
         if report.sha256 != HEXLOWER.encode(sha256) {
             return Err(AcceptError::Another(subject, report.sha256, self.file));
         }
-        self.held = Some(HeldUpdate::Accepted { report, peer: peer.to_owned() });
+        self.held = Some(HeldUpdate { report, accepted_by: Some(peer.to_owned()) });
         Ok(())
     }
 }
@@ -262,12 +277,13 @@ mod tests {
             entries: 1,
             entries_before: 10,
             new_hits: 0,
+            hits_before: 0,
             max_new_hits: None,
             clients: Vec::new(),
             path: None,
         };
-        let mut gate = Gate::new(GuardFile::List, "deny", None, Peaks::default());
-        gate.check(shrunk, None, false).unwrap_err();
+        let mut gate = Gate::new(GuardFile::List, "deny", None);
+        gate.check(shrunk, None, false, SystemTime::now()).unwrap_err();
         gate.record_rejection(true, Failure::Content);
         gate.accept(&[0; 32], "127.0.0.1:1").unwrap();
         gate.record_rejection(false, Failure::Read);

@@ -23,7 +23,7 @@ use crate::snapshot::load::check::rollback::MAX_CLOCK_SKEW;
 use crate::snapshot::load::context::LoadContext;
 use crate::snapshot::load::error::{ListFileError, LoadError};
 use crate::snapshot::load::failure::ReadError;
-use crate::snapshot::load::file_record::{FileRecord, Peaks};
+use crate::snapshot::load::file_record::FileRecord;
 use crate::snapshot::load::last_good::{LastGood, ReadIf, Reread, ValueChange};
 use crate::snapshot::load::signed::LoadedList;
 use crate::snapshot::operator_decision::{GuardFile, NeedsOperator, WaitCause};
@@ -72,19 +72,14 @@ impl ListSource {
             Some(source) => Some(source.list().clone()),
             None => kept().map(|kept| kept.list),
         };
-        let (mut peaks, entries, waiting) = match (in_use, record) {
-            (Some(it), _) => (it.gate.peaks().clone(), it.list().len() as u64, it.gate.waiting()),
-            (None, Some((_, it))) => (it.peaks.clone(), it.entries, it.waiting.as_ref()),
-            (None, None) => (Peaks::default(), 0, None),
-        };
-        peaks.note(entries, context.now);
-        let mut gate = Gate::new(GuardFile::List, &config.name, waiting.cloned(), peaks);
-        if let Some(in_use) = in_use {
-            gate.adopt_acceptance(&in_use.gate); // until `show_loaded`
-        }
+        let gate_before = in_use.map(|it| (&it.gate, it.list().len() as u64));
+        let of_record = record.map(|(_, record)| record);
+        let (file, now) = (GuardFile::List, context.now);
+        let mut gate = Gate::of_loaded(file, &config.name, gate_before, of_record, now);
         let mut untried = None;
         let read = || {
             let (update, before) = (read(&config, before)?, before());
+            gate.wait_for(context.rollback.waiting(file, &HEXLOWER.encode(&update.sha256)));
             untried = None;
             if !before.as_ref().is_some_and(|before| before.has_same_entries(&update.list)) {
                 let (dry_run, is_start) = (context.dry_run, in_use.is_none());
@@ -312,8 +307,7 @@ impl ListSource {
 
     /// The facts that outlive a restart.
     pub(crate) fn record(&self) -> FileRecord {
-        let (peaks, waiting) = (self.gate.peaks().clone(), self.gate.waiting().cloned());
-        FileRecord::new(&self.config.path, self.list().len() as u64, peaks, waiting)
+        FileRecord::new(&self.config.path, self.list().len() as u64, &self.gate)
     }
 
     /// The gate before the list.
@@ -357,11 +351,11 @@ fn ensure_may_be_used(
         }
         Shrink::Refuse => {
             let entries = before.as_ref().map_or(0, |list| list.len() as u64);
-            (lost(before.as_ref(), &update.list), gate.entries_before(entries, SystemTime::now()))
+            (lost(before.as_ref(), &update.list), gate.entries_before(entries, dry_run.now))
         }
     };
     let (hits, allowed) = (dry_run.new_hits_of_list(&update.list), config.max_new_hits);
-    gate.check(WaitingReport::of_list(update, entries, hits, allowed), lost, is_start)
+    gate.check(WaitingReport::of_list(update, entries, hits, allowed), lost, is_start, dry_run.now)
 }
 
 /// The records that a blocklist lacks, if they are most of the records in use.

@@ -13,17 +13,16 @@ use crate::pkbf::{self, Filter, FilterError, FilterFile, HEADER_SIZE};
 use crate::process::sandbox;
 use crate::signature::{FileSignature, SignatureError};
 use crate::snapshot::filter_rejection::FilterRejection;
-use crate::snapshot::load::check::needs_operator::ensure_needs_no_operator;
 use crate::snapshot::load::check::rollback::Watermark;
 use crate::snapshot::load::check::{check_content, check_filter};
 use crate::snapshot::load::context::LoadContext;
 use crate::snapshot::load::failure::{Failure, ReadError};
 use crate::snapshot::load::file::read_with;
-use crate::snapshot::load::file_record::{FileRecord, Peaks};
+use crate::snapshot::load::file_record::FileRecord;
 use crate::snapshot::load::kept_filters;
 use crate::snapshot::load::signed::{LoadedFilter, ReadFilter, verify_beside, verify_kept};
 use crate::snapshot::load::source::gate::Gate;
-use crate::snapshot::operator_decision::{GuardFile, NeedsOperator};
+use crate::snapshot::operator_decision::GuardFile;
 use crate::snapshot::report::WaitingReport;
 
 /// The first value of a filter source.
@@ -33,25 +32,13 @@ pub(super) struct FirstValue {
     pub(super) is_last_good: bool,
     /// Why the file is not used.
     pub(super) rejection: Option<FilterRejection>,
-    /// The update that waits for the operator.
-    pub(super) waiting: Option<WaitingReport>,
     /// Why `max_new_hits` was not checked, if the file has changed.
     pub(super) untried: Option<String>,
 }
 
 impl FirstValue {
     fn from_file(filter: LoadedFilter) -> Self {
-        Self { filter, is_last_good: false, rejection: None, waiting: None, untried: None }
-    }
-
-    /// The filter in use `before`, because the update in the file waits.
-    fn waiting(
-        filter: LoadedFilter,
-        is_last_good: bool,
-        (rejection, report): (NeedsOperator, WaitingReport),
-    ) -> Self {
-        let (rejection, waiting) = (Some(rejection.into()), Some(report));
-        Self { filter, is_last_good, rejection, waiting, untried: None }
+        Self { filter, is_last_good: false, rejection: None, untried: None }
     }
 }
 
@@ -72,33 +59,32 @@ pub(super) struct InUse<'a> {
 pub(super) fn under_new_settings(
     config: &FilterConfig,
     before: InUse<'_>,
+    gate: &mut Gate,
     context: LoadContext<'_>,
 ) -> Result<FirstValue, FilterRejection> {
     let in_use = &before.filter.named;
     let watermark = Some(Watermark::from_header(in_use.filter.header()));
     let update = check_filter(config, read(config)?, watermark, context.now)?;
-    let sha256 = update.named.sha256;
-    let hex = HEXLOWER.encode(&sha256);
-    if sha256 == in_use.sha256 || before.gate.has_accepted(&hex) {
+    if update.named.sha256 == in_use.sha256 {
         return Ok(FirstValue::from_file(update));
     }
-    let entries = before.gate.entries_before(in_use.filter.explained_entries(), context.now);
+    let entries = gate.entries_before(0, context.now);
     let report = report_of(config, &update.named, entries, context);
-    let waiting = before.gate.waiting().filter(|waiting| waiting.sha256 == hex);
-    match ensure_needs_no_operator(GuardFile::Filter, report, None, waiting) {
+    match gate.check(report, None, false, context.now) {
         Ok(()) => {
             let untried = context.dry_run.untried(config.max_new_hits);
             Ok(FirstValue { untried, ..FirstValue::from_file(update) })
         }
         // The filter in use has another name, which the operator knows.
-        Err(waits) if *in_use.name != *config.name => Err(waits.0.without_file_in_use().into()),
+        Err(waits) if *in_use.name != *config.name => Err(waits.without_file_in_use().into()),
         Err(waits) => {
             ensure_size(config, in_use)?;
             let signature = before.filter.signature.as_deref().map(FileSignature::text);
             let signature = verify_filter(config, &config.path, signature, &in_use.filter)?;
             check_content(config, &in_use.filter, watermark, context.now)?;
-            let in_use = LoadedFilter { named: Arc::clone(in_use), signature };
-            Ok(FirstValue::waiting(in_use, before.is_last_good, *waits))
+            let (filter, is_last_good) = (Arc::clone(in_use), before.is_last_good);
+            let filter = LoadedFilter { named: filter, signature };
+            Ok(FirstValue { filter, is_last_good, rejection: Some(waits.into()), untried: None })
         }
     }
 }
@@ -110,6 +96,7 @@ pub(super) fn under_new_settings(
 /// Returns an error if the file is rejected and there is no usable copy.
 pub(super) fn of_new_source(
     config: &FilterConfig,
+    gate: &mut Gate,
     context: LoadContext<'_>,
 ) -> Result<FirstValue, FilterRejection> {
     let record = record_of(config, context);
@@ -127,25 +114,23 @@ pub(super) fn of_new_source(
     if last_sha256 == Some(&*sha256) {
         return Ok(FirstValue::from_file(update));
     }
-    let entries = record.map_or(0, |it| it.entries.max(it.peaks.largest(context.now)));
-    let waiting = record.and_then(|record| record.waiting.as_ref());
-    let waiting = waiting.or_else(|| context.rollback.waiting(GuardFile::Filter, &sha256));
+    gate.wait_for(context.rollback.waiting(GuardFile::Filter, &sha256));
+    let entries = gate.entries_before(0, context.now);
     let report = report_of(config, &update.named, entries, context);
-    match ensure_needs_no_operator(GuardFile::Filter, report, None, waiting) {
+    match gate.check(report, None, true, context.now) {
         Ok(()) => {
             let limit = config.max_new_hits.filter(|_| last_sha256.is_some());
             let untried = context.dry_run.untried(limit);
             Ok(FirstValue { untried, ..FirstValue::from_file(update) })
         }
         Err(waits) => match last_good(config, context) {
-            Some(filter) => Ok(FirstValue::waiting(filter, true, *waits)),
-            None => Err(waits.0.without_file_in_use().into()),
+            Some(filter) => in_place(filter, waits.into()),
+            None => Err(waits.without_file_in_use().into()),
         },
     }
 }
 
-/// The copy in the state directory, because the file is rejected. An update that waited still
-/// waits, because the file may have it again.
+/// The copy in the state directory, because the file is rejected.
 ///
 /// # Errors
 /// Returns `rejection` if there is no usable copy.
@@ -154,32 +139,29 @@ pub(super) fn in_place_of_file(
     rejection: FilterRejection,
     context: LoadContext<'_>,
 ) -> Result<FirstValue, FilterRejection> {
-    let Some(filter) = last_good(config, context) else { return Err(rejection) };
-    let waiting = record_of(config, context).and_then(|it| it.waiting.clone());
-    let rejection = Some(rejection);
-    Ok(FirstValue { is_last_good: true, rejection, waiting, ..FirstValue::from_file(filter) })
+    match last_good(config, context) {
+        Some(filter) => in_place(filter, rejection),
+        None => Err(rejection),
+    }
 }
 
-/// The gate of a new source: the numbers of entries that were in use, and `waiting`.
+fn in_place(
+    filter: LoadedFilter,
+    rejection: FilterRejection,
+) -> Result<FirstValue, FilterRejection> {
+    let rejection = Some(rejection);
+    Ok(FirstValue { is_last_good: true, rejection, ..FirstValue::from_file(filter) })
+}
+
+/// The gate of a new source.
 pub(super) fn gate(
     config: &FilterConfig,
     before: Option<InUse<'_>>,
-    waiting: Option<WaitingReport>,
     context: LoadContext<'_>,
 ) -> Gate {
-    let (mut peaks, entries) = match (&before, record_of(config, context)) {
-        (Some(it), _) => (it.gate.peaks().clone(), it.filter.named.filter.explained_entries()),
-        (None, Some(record)) => (record.peaks.clone(), record.entries),
-        (None, None) => (Peaks::default(), 0),
-    };
-    peaks.note(entries, context.now);
-    let mut gate = Gate::new(GuardFile::Filter, &config.name, waiting, peaks);
-    if let Some(before) = before
-        && gate.waiting().is_none()
-    {
-        gate.adopt_acceptance(before.gate); // until `show_loaded`
-    }
-    gate
+    let before = before.map(|it| (it.gate, it.filter.named.filter.explained_entries()));
+    let record = record_of(config, context);
+    Gate::of_loaded(GuardFile::Filter, &config.name, before, record, context.now)
 }
 
 /// The record of the last filter that was in use under this path or name.

@@ -28,11 +28,14 @@ impl FilterSource {
         context: LoadContext<'_>,
     ) -> Result<Self, LoadErrors> {
         let now = context.now;
+        let mut gate = first_value::gate(&config, before.map(Self::in_use), context);
         let mut first = None;
         let mut choose = || {
             let value = match before {
-                Some(before) => first_value::under_new_settings(&config, before.in_use(), context),
-                None => first_value::of_new_source(&config, context),
+                Some(before) => {
+                    first_value::under_new_settings(&config, before.in_use(), &mut gate, context)
+                }
+                None => first_value::of_new_source(&config, &mut gate, context),
             }?;
             Ok(first.insert(value).filter.clone())
         };
@@ -49,13 +52,14 @@ impl FilterSource {
             },
         );
         let filter = filter.map_err(|rejection| errors_of(&config, rejection, context.file))?;
-        let (mut waiting, mut rejection) = (None, None);
-        let (mut is_last_good, mut untried) = (false, None);
+        let (mut is_last_good, mut rejection, mut untried) = (false, None, None);
         if let Some(first) = first {
-            (waiting, rejection) = (first.waiting, first.rejection.map(Arc::new));
             (is_last_good, untried) = (first.is_last_good, first.untried);
+            rejection = first.rejection.map(Arc::new);
         }
-        let gate = first_value::gate(&config, before.map(Self::in_use), waiting, context);
+        if rejection.is_none() {
+            gate.forget_waiting();
+        }
         let metrics = context.metrics.filter(&config.name);
         let mut source = Self {
             config,
