@@ -138,7 +138,7 @@ impl Rejections {
         let has = |kinds: &[&str]| files.iter().any(|it| kinds.contains(&it.kind));
         let causes = [
             (self.by_cas, has(&["authorizer", CONFIGURATION, "service"])),
-            (self.by_keys, has(&[CONFIGURATION, "filter", "list"])),
+            (self.by_keys, has(&BY_KEYS)),
             (self.by_names, has(&[CONFIGURATION])),
         ];
         causes.iter().filter(|(_, is_cause)| *is_cause).map(|(count, _)| count).sum()
@@ -146,11 +146,15 @@ impl Rejections {
 }
 
 const CONFIGURATION: &str = "configuration";
+/// Kinds of files that reject clients for their keys.
+const BY_KEYS: [&str; 3] = [CONFIGURATION, "filter", "list"];
 
 /// A file of an update.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct UpdatedFile {
     kind: &'static str,
+    /// When it was loaded, in seconds since the Unix epoch.
+    at: u64,
     /// Such as `filter pwnedkeys, revision 7`.
     pub(super) text: String,
     /// Id of its row.
@@ -173,6 +177,11 @@ pub(super) struct Update {
 }
 
 impl Update {
+    /// Whether a file of the update may reject clients for their keys.
+    pub(super) fn rejects_keys(&self) -> bool {
+        self.files.iter().any(|it| BY_KEYS.contains(&it.kind))
+    }
+
     /// Whether clients are rejected that were not before.
     pub(super) fn is_jump(&self) -> bool {
         self.recent >= MIN_REJECTIONS && self.recent > JUMP * self.expected
@@ -185,8 +194,9 @@ pub(super) struct Admissions {
     /// When a client got in last, and the counts then.
     successes: ByService<(Instant, ClientCounts)>,
     generation: u64,
-    /// When the generation was compared, in seconds since the Unix epoch.
-    compared: u64,
+    /// The loaded files and the rejections when the generation was compared.
+    files: Vec<UpdatedFile>,
+    last: Option<Rejections>,
     update: Option<Update>,
 }
 
@@ -219,26 +229,30 @@ impl Admissions {
         admissions.collect()
     }
 
-    /// The last update within an hour. `window` are the rejections five minutes ago, `last` those
-    /// when this was called last, and `unix_now` is in seconds since the Unix epoch.
+    /// The last update within an hour. `window` are the rejections five minutes ago.
     pub(super) fn update(
         &mut self,
         report: &Report,
-        unix_now: u64,
         now: Rejections,
-        [window, last]: [Option<Rejections>; 2],
+        window: Option<Rejections>,
     ) -> Option<Update> {
         let is_new = self.generation > 0 && self.generation != report.generation;
+        let last = self.last.replace(now);
+        let files_before = std::mem::replace(&mut self.files, loaded_files(report));
         // An update that causes rejections stays for an hour, although others follow.
         if let (true, Some(base), Some(window)) = (is_new, last, window)
             && !self.update.as_ref().is_some_and(|it| it.age < ATTRIBUTED && it.is_jump())
         {
-            let files = loaded_files(report, self.compared);
+            let mut files = self.files.clone();
+            files.retain(|it| !files_before.contains(it));
+            if files.is_empty() {
+                files.push(configuration_at(0));
+            }
             let before = (base.by(&files) - window.by(&files)) / minutes(window, base);
             let (age, recent, expected) = (Duration::ZERO, 0.0, 0.0);
             self.update = Some(Update { files, before, base, age, recent, expected });
         }
-        (self.generation, self.compared) = (report.generation, unix_now);
+        self.generation = report.generation;
         let update = self.update.as_mut()?;
         update.age = now.at.duration_since(update.base.at);
         let since = window.filter(|window| window.at > update.base.at).unwrap_or(update.base);
@@ -253,39 +267,38 @@ fn minutes(from: Rejections, to: Rejections) -> f64 {
     (to.at.duration_since(from.at).as_secs_f64() / 60.0).max(1.0)
 }
 
-/// The files that were loaded at `since` or later, in seconds since the Unix epoch; the snapshot if
-/// there is none.
-fn loaded_files(report: &Report, since: u64) -> Vec<UpdatedFile> {
-    let is_loaded = |it: &ReloadReport| it.result == "loaded" && it.at >= since;
-    let file = |kind, name: &str, more| UpdatedFile {
+fn configuration_at(at: u64) -> UpdatedFile {
+    let (text, row) = (CONFIGURATION.to_owned(), CONFIGURATION.to_owned());
+    UpdatedFile { kind: CONFIGURATION, at, text, row }
+}
+
+/// The files whose last check has loaded them.
+fn loaded_files(report: &Report) -> Vec<UpdatedFile> {
+    let is_loaded = |it: &&ReloadReport| it.result == "loaded";
+    let file = |kind, at, name: &str, more| UpdatedFile {
         kind,
+        at,
         text: format!("{kind} {name}{more}"),
         row: format!("{kind}-{name}"),
     };
-    let filters = report
-        .filters
-        .iter()
-        .filter(|it| it.loaded >= since)
-        .map(|it| file("filter", &it.name, format!(", revision {}", it.summary.revision)));
-    let lists = report.lists.iter().filter(|it| is_loaded(&it.last_reload));
-    let lists = lists.map(|it| file("list", &it.name, String::new()));
-    let authorizers = report
-        .authorizers
-        .iter()
-        .map(|it| ("authorizer", it.name.as_str(), &it.crls, &it.last_reload));
-    let services =
-        report.services.iter().map(|it| ("service", it.name.as_str(), &it.crls, &it.last_reload));
-    let services = services.chain(authorizers).filter(|(.., reload)| is_loaded(reload));
-    let services = services.map(|(kind, name, crls, _)| {
-        let numbers = crls.iter().filter_map(|crl| crl.number.as_ref());
-        file(kind, name, numbers.map(|number| format!(", CRL number {number}")).collect())
+    let filters = report.filters.iter().map(|it| {
+        let revision = format!(", revision {}", it.summary.revision);
+        file("filter", it.loaded, &it.name, revision)
     });
-    let mut files: Vec<_> = filters.chain(lists).chain(services).collect();
-    if files.is_empty() || report.configuration.as_ref().is_some_and(is_loaded) {
-        let (text, row) = (CONFIGURATION.to_owned(), CONFIGURATION.to_owned());
-        files.push(UpdatedFile { kind: CONFIGURATION, text, row });
-    }
-    files
+    let lists = report.lists.iter().map(|it| ("list", &it.name, &[][..], &it.last_reload));
+    let services =
+        report.services.iter().map(|it| ("service", &it.name, &*it.crls, &it.last_reload));
+    let authorizers =
+        report.authorizers.iter().map(|it| ("authorizer", &it.name, &*it.crls, &it.last_reload));
+    let others = lists.chain(services).chain(authorizers).filter(|(.., it)| is_loaded(it));
+    let others = others.map(|(kind, name, crls, reload)| {
+        let numbers = crls.iter().filter_map(|crl| crl.number.as_ref());
+        let numbers = numbers.map(|number| format!(", CRL number {number}")).collect();
+        file(kind, reload.at, name, numbers)
+    });
+    let configuration = report.configuration.as_ref().filter(is_loaded);
+    let configuration = configuration.map(|it| configuration_at(it.at));
+    filters.chain(others).chain(configuration).collect()
 }
 
 #[cfg(test)]
@@ -333,7 +346,7 @@ mod tests {
             ("list", 10.0),
             ("service", 1.0),
         ] {
-            let file = UpdatedFile { kind, text: String::new(), row: String::new() };
+            let file = UpdatedFile { kind, ..configuration_at(0) };
             assert_eq!(rejections.by(&[file]), expected, "{kind}");
         }
     }
@@ -343,28 +356,24 @@ mod tests {
         let (mut admissions, start) = (Admissions::default(), Instant::now());
         let mut report = Report { generation: 1, ..Report::default() };
         let loaded = ReloadReport { result: "loaded", reason: None, error: None, at: 1000 };
-        let mut at = |generation, second: u64, all, window, last| {
+        let mut at = |generation, second: u64, all, window| {
             let at = |(second, by_cas)| {
                 let at = start + Duration::from_secs(second);
                 Rejections { at, by_cas, by_keys: 0.0, by_names: 0.0 }
             };
             report.generation = generation;
             report.configuration = Some(loaded.clone());
-            let earlier = [window, last].map(|it| Some(at(it)));
-            let update = admissions.update(&report, 900 + second, at((second, all)), earlier);
+            let (now, window) = (at((second, all)), Some(at(window)));
+            let update = admissions.update(&report, now, window);
             update.map(|update| (update.recent, update.expected, update.is_jump()))
         };
-        assert_eq!(at(1, 0, 0.0, (0, 0.0), (0, 0.0)), None, "the start is no update");
-        assert_eq!(at(1, 90, 30.0, (0, 0.0), (60, 20.0)), None);
+        assert_eq!(at(1, 0, 0.0, (0, 0.0)), None, "the start is no update");
+        assert_eq!(at(1, 90, 30.0, (0, 0.0)), None);
         // Twenty rejections a minute before it.
-        assert_eq!(at(2, 120, 40.0, (0, 0.0), (90, 30.0)), Some((10.0, 20.0, false)));
-        assert_eq!(at(2, 180, 135.0, (0, 0.0), (150, 60.0)), Some((105.0, 30.0, true)));
-        assert_eq!(
-            at(3, 185, 136.0, (0, 0.0), (180, 135.0)).map(|it| it.2),
-            Some(true),
-            "it stays"
-        );
-        assert_eq!(at(3, 600, 137.0, (300, 136.0), (570, 136.0)).map(|it| it.0), Some(1.0));
-        assert_eq!(at(3, 90 + 3600, 137.0, (3400, 137.0), (3660, 137.0)), None);
+        assert_eq!(at(2, 120, 40.0, (0, 0.0)), Some((10.0, 20.0, false)));
+        assert_eq!(at(2, 180, 135.0, (0, 0.0)), Some((105.0, 30.0, true)));
+        assert_eq!(at(3, 185, 136.0, (0, 0.0)).map(|it| it.2), Some(true), "it stays");
+        assert_eq!(at(3, 600, 137.0, (300, 136.0)).map(|it| it.0), Some(1.0));
+        assert_eq!(at(3, 90 + 3600, 137.0, (3400, 137.0)), None);
     }
 }

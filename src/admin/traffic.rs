@@ -126,13 +126,11 @@ impl Exchanges {
 }
 
 impl TrafficSamples {
-    /// The traffic of the services of `report` up to now, `unix_now` in seconds since the Unix
-    /// epoch.
+    /// The traffic of the services of `report` up to now.
     pub(super) fn update(
         &mut self,
         scrape: &Scrape,
         report: &Report,
-        unix_now: u64,
         now: Instant,
     ) -> RecentTraffic {
         let connections = scrape.sums("keygate_connections_active", "service");
@@ -157,12 +155,12 @@ impl TrafficSamples {
         let unrouted = base.map_or(&none, |sample| &sample.unrouted_handshakes);
         let lost = base.map(|sample| sample.losses.clone()).unwrap_or_default();
         let services = traffic.collect();
-        let earlier = [base, self.samples.back()].map(|it| it.map(|it| it.rejections));
+        let rejections_before = base.map(|sample| sample.rejections);
         let clients_before = base.map(|sample| &sample.clients);
         let traffic = RecentTraffic {
             services,
             admissions: self.admissions.all(&sample.clients, clients_before, now),
-            update: self.admissions.update(report, unix_now, sample.rejections, earlier),
+            update: self.admissions.update(report, sample.rejections, rejections_before),
             unrouted_handshakes: growth(&sample.unrouted_handshakes, unrouted),
             losses: sample.losses.since(&lost),
         };

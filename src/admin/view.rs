@@ -64,7 +64,7 @@ impl View {
         let mut memory = state.memory.lock().unwrap_or_else(PoisonError::into_inner);
         let Memory { history, traffic } = &mut *memory;
         history.update(&scrape, now);
-        let traffic = traffic.update(&scrape, &report, now, Instant::now());
+        let traffic = traffic.update(&scrape, &report, Instant::now());
         let RecentTraffic { services: traffic, admissions, unrouted_handshakes, losses, update } =
             traffic;
         let hours = history.hours().cloned().collect();

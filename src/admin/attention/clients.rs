@@ -42,10 +42,10 @@ fn shut_out(
     let is_silent = silence >= SILENCE && failures >= FEW && failed > 0.0;
     let problem = if is_silent {
         let last = if *has_succeeded { "for" } else { "since the start," };
-        format!("no new client gets in {last} {}, {failures} failed", duration(silence))
+        format!("no client gets in {last} {}, {failures} attempts failed", duration(silence))
     } else if failed > MANY && failed > recent.admitted {
         let all = failed + recent.admitted;
-        format!("{failed} of {all} clients in the last five minutes did not get in")
+        format!("{failed} of {all} attempts of clients in the last five minutes failed")
     } else {
         return None;
     };
@@ -92,16 +92,21 @@ fn cause_of(result: &str) -> &'static str {
 /// An update after which more clients are rejected than before.
 fn rejecting_update(update: &Update, view: &View) -> Option<Attention> {
     let file = update.files.first().filter(|_| update.is_jump())?;
+    let Update { recent, expected, age, .. } = update;
     let problem = format!(
-        "{} rejections since it was loaded {} ago, {:.0} before in as long; to go back, restore the \
-         file before it, and an older filter or list with rollback = \"allow\"",
-        update.recent,
-        duration(update.age.as_secs()),
-        update.expected
+        "{recent} rejections since it was loaded, {} ago at most, {expected:.0} before in as long; to \
+         go back, restore the file before it",
+        duration(age.as_secs()),
     );
+    let condition = amber(format!("update of {}", file_names(update)), problem, file.row.as_str());
+    if !update.rejects_keys() {
+        return Some(condition);
+    }
+    let problem =
+        format!("{}, an older filter or list with rollback = \"allow\"", condition.problem);
+    // The report has no client that a CA or revocation list rejects.
     let command = shell::keygate(&["report"], view.report.configuration_path.as_deref());
-    let subject = format!("update of {}", file_names(update));
-    Some(Attention { command: Some(command), ..amber(subject, problem, file.row.as_str()) })
+    Some(Attention { problem, command: Some(command), ..condition })
 }
 
 fn file_names(update: &Update) -> String {
@@ -150,7 +155,7 @@ mod tests {
         let served = shut_out(("service", "orders"), &clients(0.0, 100.0, 3600), 1.0, None);
         assert_eq!(served.map(|it| it.level), Some(AttentionLevel::Amber), "one is connected");
         let problem = condition(clients(0.0, 100.0, 190)).unwrap().problem;
-        let expected = "no new client gets in for 3 minutes, 100 failed (unknown_issuer: 100): \
+        let expected = "no client gets in for 3 minutes, 100 attempts failed (unknown_issuer: 100): \
                         check client_auth.trust_anchors";
         assert_eq!(problem, expected);
     }
