@@ -128,24 +128,17 @@ fn jobs(args: &Args) -> Result<Vec<FetchJob>, CliError> {
 fn badkeys(args: &Args, directory: &Path) -> Result<FetchJob, CliError> {
     let url = SourceUrl::without_credentials(&args.url);
     let parsed = SourceUrl::parse_file(&args.url);
-    let Some(parsed) = parsed else {
-        let problem =
-            format!("--url {url:?} is not the URL of a file: write https://HOST/badkeysdata.json");
-        return Err(CliError::Usage(problem));
+    let problem = match parsed {
+        None => " is not the URL of a file: write https://HOST/badkeysdata.json",
+        Some(it) if it.is_blocklist() => {
+            " is the URL of a list: give that of badkeysdata.json, which names the list"
+        }
+        Some(it) if !it.is_authenticated() => {
+            ": http:// to another machine lets anybody on the way replace the list: use https://"
+        }
+        Some(it) => return Ok(FetchJob::badkeys(directory, it, args.trust_anchors.clone())),
     };
-    if parsed.is_blocklist() {
-        let problem = format!(
-            "--url {url:?} is the URL of a list: give that of badkeysdata.json, which names the list"
-        );
-        return Err(CliError::Usage(problem));
-    }
-    if !parsed.is_authenticated() {
-        let problem = format!(
-            "--url {url:?}: http:// to another machine lets anybody on the way replace the list: use https://"
-        );
-        return Err(CliError::Usage(problem));
-    }
-    Ok(FetchJob::badkeys(directory, parsed, args.trust_anchors.clone()))
+    Err(CliError::Usage(format!("--url {url:?}{problem}")))
 }
 
 /// Runs all jobs again and again until SIGTERM or SIGINT. The configuration is read each time.

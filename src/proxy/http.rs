@@ -228,8 +228,7 @@ fn check(
         in_flight.expects_continue,
     );
     let attempts = in_flight.record().and_then(|record| record.failed_attempts());
-    let body = body.with_own_fields(own_fields).with_failed_attempts(attempts);
-    let request = Box::new(Request::from_parts(parts, body));
+    let request = Box::new(Request::from_parts(parts, body.with(own_fields, attempts)));
     CheckedRequest::Forwarded { request, purpose, tunnel: client.tunnel, in_flight }
 }
 

@@ -41,18 +41,7 @@ pub(crate) struct FinishedRequest {
 
 /// The attempts of a sampled request that another one followed, each with its server, its error and
 /// its end.
-#[derive(Debug, Default)]
-pub(crate) struct FailedAttempts(RefCell<Vec<(ServerConfig, Option<&'static str>, Instant)>>);
-
-impl FailedAttempts {
-    pub(crate) fn record(&self, server: &ServerConfig, error: Option<&'static str>) {
-        self.0.borrow_mut().push((server.clone(), error, Instant::now()));
-    }
-
-    pub(crate) fn take(&self) -> Vec<(ServerConfig, Option<&'static str>, Instant)> {
-        self.0.take()
-    }
-}
+pub(crate) type FailedAttempts = RefCell<Vec<(ServerConfig, Option<&'static str>, Instant)>>;
 
 /// An attempt to exchange a request with the upstream.
 #[cfg_attr(not(feature = "opentelemetry"), expect(dead_code, reason = "`otlp` reads them"))]

@@ -49,13 +49,9 @@ impl Checker<'_> {
                 let problem = "http:// would send the headers to another machine in clear text; use https://, or remove it";
                 self.conflict(at("headers"), problem);
             }
-            if !url.is_secure && raw.certificate.is_some() {
-                let problem = "only for https://; remove it, or change the url";
-                self.conflict(at("certificate"), problem);
-            }
-            if !url.is_secure && raw.trust_anchors.is_some() {
-                let problem = "only for https://; remove it, or change the url";
-                self.conflict(at("trust_anchors"), problem);
+            let of_tls = [("certificate", &raw.certificate), ("trust_anchors", &raw.trust_anchors)];
+            for (key, _) in of_tls.iter().filter(|(_, path)| !url.is_secure && path.is_some()) {
+                self.conflict(at(key), "only for https://; remove it, or change the url");
             }
         }
         let file =

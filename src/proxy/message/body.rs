@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
@@ -128,22 +128,18 @@ impl RequestBody {
         }
     }
 
-    /// Records attempts to send the request that another one follows.
-    pub(crate) fn with_failed_attempts(mut self, attempts: Option<Rc<FailedAttempts>>) -> Self {
-        self.failed_attempts = attempts;
-        self
-    }
-
     /// Records that the request is sent again, because `server` has failed.
     pub(crate) fn record_resend(&self, server: &ServerConfig, error: &UpstreamError) {
         if let Some(attempts) = &self.failed_attempts {
-            attempts.record(server, error.kind().map(Label::as_str));
+            let attempt = (server.clone(), error.kind().map(Label::as_str), Instant::now());
+            attempts.borrow_mut().push(attempt);
         }
     }
 
-    /// Sets the fields that the head of the request gets when it is sent.
-    pub(crate) fn with_own_fields(mut self, fields: OwnFields) -> Self {
-        self.own_fields = Some(fields);
+    /// Sets the fields that the head of the request gets when it is sent, and the place for attempts
+    /// that another one follows.
+    pub(crate) fn with(mut self, own: OwnFields, failed: Option<Rc<FailedAttempts>>) -> Self {
+        (self.own_fields, self.failed_attempts) = (Some(own), failed);
         self
     }
 

@@ -231,11 +231,8 @@ impl UpstreamServer {
                     if !http1.has_received() =>
                 {
                     let second = second.filter(|request| is_safe(request.method()));
-                    request = match second {
-                        Some(request) => request,
-                        None => return Err(SendError::MaybeSent(error)),
-                    };
-                    request.body().record_resend(self.config(), &error);
+                    second.iter().for_each(|it| it.body().record_resend(self.config(), &error));
+                    request = second.ok_or(SendError::MaybeSent(error))?;
                 }
                 Err(error) => return Err(error),
             }

@@ -38,23 +38,20 @@ impl UpstreamServer {
         else {
             return outcome;
         };
-        let into_request = |second: Box<SecondRequest>| {
-            let request = second.into_request();
-            request.body().record_resend(self.config(), failure);
-            request
-        };
+        if !error.is_of_connection() && !error.is_refused() {
+            return outcome;
+        }
+        let request = second.into_request();
+        request.body().record_resend(self.config(), failure);
         if error.is_of_connection() {
             // The request may have ended the connection, so nobody else may be on the next one.
             pool.remove_failed(http2);
-            Box::pin(self.send_alone(client, into_request(second))).await
-        } else if error.is_refused() {
-            let request = into_request(second);
+            Box::pin(self.send_alone(client, request)).await
+        } else {
             match self.request_slot(client, pool, false).await {
                 Ok(slot) => self.try_http2(client, slot, request).await,
                 Err(error) => Err(SendError::NotSent(request, error)),
             }
-        } else {
-            outcome
         }
     }
 
