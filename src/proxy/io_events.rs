@@ -14,6 +14,8 @@ pub(crate) trait IoEvents {
     fn on_eof(&self) {}
     /// `count` bytes were written.
     fn on_write(&self, _count: usize) {}
+    /// The bytes of [`Self::on_write`], unless they were only buffered.
+    fn on_written(&self, _bytes: &[u8]) {}
     /// All bytes have been handed to the kernel.
     fn on_flush(&self) {}
     /// Bytes wait, because the kernel takes no more at the moment.
@@ -84,7 +86,10 @@ impl<IO: AsyncWrite + Unpin, O: IoEvents + Unpin> AsyncWrite for WithIoEvents<IO
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.io).poll_write(context, bytes);
-        self.report(&polled, |events, count| events.on_write(*count));
+        self.report(&polled, |events, count| {
+            events.on_write(*count);
+            events.on_written(bytes.get(..*count).unwrap_or(bytes));
+        });
         polled
     }
 
@@ -106,7 +111,15 @@ impl<IO: AsyncWrite + Unpin, O: IoEvents + Unpin> AsyncWrite for WithIoEvents<IO
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.io).poll_write_vectored(context, slices);
-        self.report(&polled, |events, count| events.on_write(*count));
+        self.report(&polled, |events, count| {
+            events.on_write(*count);
+            let mut left = *count;
+            for slice in slices {
+                let written = slice.get(..left).unwrap_or(slice);
+                events.on_written(written);
+                left = left.saturating_sub(written.len());
+            }
+        });
         polled
     }
 

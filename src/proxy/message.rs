@@ -7,6 +7,7 @@
 //! ways. Nothing here has a connection of its own.
 
 pub(crate) mod body;
+pub(crate) mod frames;
 pub(crate) mod h2_duplex;
 pub(crate) mod h2_receive;
 pub(crate) mod h2_send;

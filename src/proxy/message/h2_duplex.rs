@@ -2,7 +2,6 @@
 
 use std::io;
 use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -20,7 +19,7 @@ pub(crate) struct Http2Duplex {
     send: SendStream<Bytes>,
     receive: RecvStream,
     /// The share in the window of the connection; `None`: all of it.
-    share: Option<Rc<WindowShare>>,
+    share: Option<WindowShare>,
     /// Bytes that were received and not read yet.
     received: Bytes,
 }
@@ -31,7 +30,7 @@ impl Http2Duplex {
     }
 
     /// Sends within a share of the connection's window.
-    pub(crate) fn with_share(self, share: Rc<WindowShare>) -> Self {
+    pub(crate) fn with_share(self, share: WindowShare) -> Self {
         Self { share: Some(share), ..self }
     }
 }
@@ -81,7 +80,7 @@ impl AsyncWrite for Http2Duplex {
         let piece = bytes.get(..room).unwrap_or(bytes);
         self.send.send_data(Bytes::copy_from_slice(piece), false).map_err(as_io)?;
         if let Some(share) = &self.share {
-            share.record_sent(piece.len());
+            share.record_queued(piece.len());
         }
         Poll::Ready(Ok(piece.len()))
     }

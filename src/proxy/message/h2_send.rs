@@ -36,7 +36,7 @@ pub(crate) struct SendBody<B> {
     abort_reason: Reason,
     sends_trailers: bool,
     /// The share in the window of the connection; `None`: all of it.
-    share: Option<Rc<WindowShare>>,
+    share: Option<WindowShare>,
     /// Maximum time without room; the stream is reset then. `None`: no maximum.
     stall: Option<IdleTimeout>,
     /// The stall timeout applies after the end of this. `None`: always.
@@ -73,7 +73,7 @@ impl<B: Body<Data = Bytes, Error: Display> + Unpin> SendBody<B> {
     }
 
     /// Sends within a share of the connection's window.
-    pub(crate) fn with_share(self, share: Rc<WindowShare>) -> Self {
+    pub(crate) fn with_share(self, share: WindowShare) -> Self {
         Self { share: Some(share), ..self }
     }
 
@@ -174,7 +174,7 @@ impl<B: Body<Data = Bytes, Error: Display> + Unpin> SendBody<B> {
     fn send(&mut self, piece: Piece) -> Result<Progress, h2::Error> {
         let Piece { data, is_last } = piece;
         if let Some(share) = &self.share {
-            share.record_sent(data.len());
+            share.record_queued(data.len());
         }
         self.stream.send_data(data, is_last)?;
         Ok(if is_last { Progress::Done(SendEnd::Complete) } else { Progress::More })

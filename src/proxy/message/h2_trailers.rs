@@ -1,8 +1,8 @@
 //! Pseudo-header fields in the trailers of HTTP/2 requests, which make a request malformed
 //! (RFC 9113, section 8.1).
 //!
-//! h2 drops such fields silently. So the bytes that h2 reads are scanned as well: frames, and in
-//! field blocks the names.
+//! h2 drops such fields silently. So the names in the field blocks that h2 reads are scanned as
+//! well.
 
 mod fields;
 
@@ -12,17 +12,14 @@ use std::rc::Rc;
 use smallvec::SmallVec;
 
 use self::fields::FieldScan;
+use super::frames::{FramePiece, FrameScan};
 use crate::proxy::io_events::IoEvents;
 
-/// Length of the preface of a client (RFC 9113, section 3.4).
-const PREFACE: usize = 24;
-/// Length of a frame header (section 4.1).
-const FRAME_HEADER: usize = 9;
 const HEADERS: u8 = 1;
 const CONTINUATION: u8 = 9;
 const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
-/// Length of the priority fields in HEADERS (section 6.2).
+/// Length of the priority fields in HEADERS (RFC 9113, section 6.2).
 const PRIORITY_FIELDS: usize = 5;
 /// Streams with malformed trailers that are remembered. Above it, all trailers of the connection
 /// count as malformed.
@@ -31,7 +28,7 @@ const MAX_MALFORMED: usize = 64;
 /// The streams of one client whose trailers have a pseudo-header field.
 #[derive(Debug, Default)]
 pub(crate) struct TrailerCheck {
-    scan: RefCell<FrameScan>,
+    scan: RefCell<BlockScan>,
     malformed: RefCell<SmallVec<[u32; 2]>>,
     has_overflowed: Cell<bool>,
 }
@@ -53,7 +50,7 @@ impl TrailerCheck {
 
     /// The number of control frames since the last call.
     pub(crate) fn take_control_frames(&self) -> u32 {
-        std::mem::take(&mut self.scan.borrow_mut().control_frames)
+        std::mem::take(&mut self.scan.borrow_mut().blocks.control_frames)
     }
 
     fn record(&self, stream: u32) {
@@ -68,19 +65,25 @@ impl TrailerCheck {
 
 impl IoEvents for Rc<TrailerCheck> {
     fn on_read(&self, bytes: &[u8]) {
-        self.scan.borrow_mut().read(bytes, |stream| self.record(stream));
+        let BlockScan { frames, blocks } = &mut *self.scan.borrow_mut();
+        frames.read(bytes, |frame| {
+            if blocks.read(frame) {
+                self.record(frame.stream);
+            }
+        });
     }
 }
 
 /// The frames of a client.
+#[derive(Debug)]
+struct BlockScan {
+    frames: FrameScan,
+    blocks: Blocks,
+}
+
+/// The field blocks in the frames of a client.
 #[derive(Debug, Default)]
-struct FrameScan {
-    /// Bytes of the preface so far.
-    preface: usize,
-    /// The header of the current frame.
-    header: SmallVec<[u8; FRAME_HEADER]>,
-    /// Bytes of the current frame's payload that are still to come.
-    left: usize,
+struct Blocks {
     /// Bytes before the field block: the length of the padding and the priority.
     before_block: usize,
     /// Whether the next byte is the length of the padding.
@@ -94,89 +97,45 @@ struct FrameScan {
     fields: FieldScan,
 }
 
-impl FrameScan {
-    fn read(&mut self, mut bytes: &[u8], mut record: impl FnMut(u32)) {
-        let preface = bytes.len().min(PREFACE.saturating_sub(self.preface));
-        self.preface = self.preface.saturating_add(preface);
-        bytes = bytes.get(preface..).unwrap_or_default();
-        while !bytes.is_empty() {
-            if self.left == 0 {
-                let missing = FRAME_HEADER.saturating_sub(self.header.len());
-                let (part, after) = bytes.split_at_checked(missing).unwrap_or((bytes, &[]));
-                self.header.extend_from_slice(part);
-                bytes = after;
-                if self.header.len() == FRAME_HEADER {
-                    self.begin_frame();
-                }
-                continue;
-            }
-            let (part, after) = bytes.split_at_checked(self.left).unwrap_or((bytes, &[]));
-            if self.is_block() {
-                self.read_block(part, &mut record);
-            } else {
-                self.left = self.left.saturating_sub(part.len());
-            }
-            if self.left == 0 {
-                self.header.clear();
-            }
-            bytes = after;
-        }
+impl Default for BlockScan {
+    fn default() -> Self {
+        Self { frames: FrameScan::of_client(), blocks: Blocks::default() }
     }
+}
 
-    fn kind(&self) -> u8 {
-        self.header.get(3).copied().unwrap_or_default()
-    }
-
-    fn flags(&self) -> u8 {
-        self.header.get(4).copied().unwrap_or_default()
-    }
-
-    fn stream(&self) -> u32 {
-        self.header.last_chunk().map_or(0, |stream| u32::from_be_bytes(*stream) & (u32::MAX >> 1))
-    }
-
-    fn is_block(&self) -> bool {
-        [HEADERS, CONTINUATION].contains(&self.kind())
-    }
-
-    fn begin_frame(&mut self) {
-        let length = self.header.first_chunk::<3>();
-        self.left = length.map_or(0, |length| {
-            length.iter().fold(0, |length, byte| length << 8 | usize::from(*byte))
-        });
+impl Blocks {
+    fn begin_frame(&mut self, frame: FramePiece<'_>) {
         (self.before_block, self.padding) = (0, 0);
-        let is_control = CONTROL.contains(&self.kind());
+        let is_control = CONTROL.contains(&frame.kind);
         self.control_frames = self.control_frames.saturating_add(is_control.into());
-        if self.kind() == HEADERS {
-            let (flags, stream) = (self.flags(), self.stream());
-            self.padding_follows = flags & PADDED != 0;
-            let priority = if flags & PRIORITY == 0 { 0 } else { PRIORITY_FIELDS };
+        if frame.kind == HEADERS {
+            self.padding_follows = frame.flags & PADDED != 0;
+            let priority = if frame.flags & PRIORITY == 0 { 0 } else { PRIORITY_FIELDS };
             self.before_block = usize::from(self.padding_follows) + priority;
-            self.is_trailers = stream <= self.highest;
-            self.highest = self.highest.max(stream);
+            self.is_trailers = frame.stream <= self.highest;
+            self.highest = self.highest.max(frame.stream);
             self.fields.begin_block();
         }
-        if self.left == 0 {
-            self.header.clear();
-        }
     }
 
-    /// Reads a part of a frame with a field block.
-    fn read_block(&mut self, mut part: &[u8], record: impl FnOnce(u32)) {
-        while let Some((byte, rest)) = part.split_first().filter(|_| self.before_block > 0) {
+    /// Reads a piece of a frame. Returns whether trailers have a pseudo-header field in it.
+    fn read(&mut self, frame: FramePiece<'_>) -> bool {
+        let FramePiece { mut bytes, mut left, .. } = frame;
+        if bytes.is_empty() {
+            self.begin_frame(frame);
+        }
+        if ![HEADERS, CONTINUATION].contains(&frame.kind) {
+            return false;
+        }
+        while let Some((byte, rest)) = bytes.split_first().filter(|_| self.before_block > 0) {
             if std::mem::take(&mut self.padding_follows) {
                 self.padding = usize::from(*byte);
             }
             self.before_block -= 1;
-            self.left = self.left.saturating_sub(1);
-            part = rest;
+            (bytes, left) = (rest, left.saturating_sub(1));
         }
-        let fields = self.left.saturating_sub(self.padding);
-        let fields = part.get(..fields).unwrap_or(part);
-        if self.fields.read(fields) && self.is_trailers {
-            record(self.stream());
-        }
-        self.left = self.left.saturating_sub(part.len());
+        let fields = bytes.get(..left.saturating_sub(self.padding)).unwrap_or(bytes);
+        self.fields.read(fields) && self.is_trailers
     }
 }
 
@@ -280,7 +239,7 @@ mod tests {
             check.on_read(&seed.to_be_bytes()[..2]);
         }
         let check = Rc::new(TrailerCheck::default());
-        check.on_read(&[0; PREFACE]);
+        check.on_read(&[0; 24]);
         for stream in (1..1000).step_by(2) {
             check.on_read(&frame(HEADERS, END_HEADERS, stream, REQUEST));
             check.on_read(&frame(HEADERS, END_HEADERS, stream, b"\x84"));

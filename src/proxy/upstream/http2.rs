@@ -25,6 +25,7 @@ use super::error::{ExchangeError, UpstreamError};
 use crate::permit::ClientKey;
 use crate::proxy::io_events::{IoEvents, WithIoEvents};
 use crate::proxy::message::body::{OutgoingRequest, RequestBody};
+use crate::proxy::message::frames::FrameScan;
 use crate::proxy::message::h2_duplex::Http2Duplex;
 use crate::proxy::message::h2_receive::ReceivedBody;
 use crate::proxy::message::h2_send::{BackgroundSend, SendBody};
@@ -47,6 +48,8 @@ const INITIAL_STREAMS: usize = 1;
 /// Maximum number of streams, whatever the server allows. More streams that are not read would use
 /// up the window of the connection.
 const MAX_STREAMS: usize = (CONNECTION_WINDOW / STREAM_WINDOW) as usize;
+/// The type of DATA frames (RFC 9113, section 6.1).
+const DATA: u8 = 0;
 /// Bytes of a request that are buffered for a server that does not read.
 const SEND_BUFFER: usize = 64 << 10;
 
@@ -54,8 +57,8 @@ const SEND_BUFFER: usize = 64 << 10;
 #[derive(Debug, Clone)]
 pub(crate) struct Http2Connection {
     sender: SendRequest<Bytes>,
-    /// The share of the upload in the window, as long as its stream is open.
-    share: Option<Rc<WindowShare>>,
+    /// The stream of an upload, which has a share in the window.
+    upload: Option<u32>,
     opened: Instant,
     shared: Rc<SharedState>,
 }
@@ -98,7 +101,7 @@ impl Http2Connection {
     /// # Errors
     /// Returns an error if the connection has failed.
     pub(crate) async fn start(
-        io: Box<dyn Io>,
+        socket: Box<dyn Io>,
         guard: ConnectionGuard,
         on_change: impl Fn() + 'static,
     ) -> Result<Self, h2::Error> {
@@ -114,7 +117,9 @@ impl Http2Connection {
             on_change: Box::new(on_change),
         });
         // The guard counts the connection as long as its socket is open.
-        let io = WithIoEvents::new(io, ServerIo { shared: Rc::clone(&shared), _guard: guard });
+        let written = RefCell::new(FrameScan::of_client());
+        let io = ServerIo { shared: Rc::clone(&shared), written, _guard: guard };
+        let io = WithIoEvents::new(socket, io);
         let (sender, mut connection) = Builder::new()
             .enable_push(false)
             .initial_max_send_streams(INITIAL_STREAMS)
@@ -135,7 +140,7 @@ impl Http2Connection {
                 tracing::debug!(%error, "upstream connection ended");
             }
         });
-        Ok(Self { sender, share: None, opened: Instant::now(), shared })
+        Ok(Self { sender, upload: None, opened: Instant::now(), shared })
     }
 
     /// Identifies the connection while it is open.
@@ -208,6 +213,7 @@ impl Http2Connection {
 
     /// Ends the count of a stream.
     pub(crate) fn end_stream(&self) {
+        self.upload.iter().for_each(|stream| self.shared.window.end_upload(*stream));
         let streams = self.shared.streams.get().saturating_sub(1);
         self.shared.streams.set(streams);
         if streams == 0 {
@@ -231,11 +237,10 @@ impl Http2Connection {
         }
     }
 
-    fn begin_upload(&mut self, client: ClientKey, stream: &SendStream<Bytes>) -> Rc<WindowShare> {
+    fn begin_upload(&mut self, client: ClientKey, stream: &SendStream<Bytes>) -> WindowShare {
         let stream = stream.stream_id().as_u32();
-        let share = WindowShare::new(&self.shared.window, client, stream);
-        self.share = Some(Rc::clone(&share));
-        share
+        self.upload = Some(stream);
+        WindowShare::new(&self.shared.window, client, stream)
     }
 
     fn begin_request(&self, client: ClientKey) {
@@ -407,11 +412,20 @@ impl ServerSettings {
 #[derive(Debug)]
 struct ServerIo {
     shared: Rc<SharedState>,
+    written: RefCell<FrameScan>,
     _guard: ConnectionGuard,
 }
 
 impl IoEvents for ServerIo {
     fn on_read(&self, bytes: &[u8]) {
         self.shared.settings.record_read(bytes, &self.shared.window);
+    }
+
+    fn on_written(&self, bytes: &[u8]) {
+        self.written.borrow_mut().read(bytes, |frame| {
+            if frame.kind == DATA && frame.bytes.is_empty() {
+                self.shared.window.record_written(frame.stream, frame.left as u64);
+            }
+        });
     }
 }
