@@ -242,7 +242,7 @@ impl RefusalLog {
         let permitted = self.isolations.permit(key, now);
         log_dropped(self.isolations.take_dropped(now));
         if let Some(left_out) = permitted {
-            warn!(%peer, %service, fingerprint, left_out, "client ends shared upstream connections, isolating it");
+            warn!(%peer, %service, fingerprint, left_out, "client ends upstream connections, isolating it");
         }
     }
 }

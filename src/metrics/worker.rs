@@ -259,7 +259,7 @@ impl Series {
             http2_misuses: counters("http2_misuses_total", "Client HTTP/2 connections that were ended with ENHANCE_YOUR_CALM, because of too many reset streams, errors or control frames.", &["service"])?,
             upstream_connections_active: gauges("upstream_connections_active", "Open connections to the upstream, pooled ones included.")?,
             upstream_connections: counters("upstream_connections_total", "Connections opened to the upstream.", &["service"])?,
-            upstream_isolations: counters("upstream_isolations_total", "Clients that got upstream connections of their own for a minute, because two shared HTTP/2 connections ended under their requests.", &["service"])?,
+            upstream_isolations: counters("upstream_isolations_total", "Clients that got upstream connections of their own for a minute, because an HTTP/2 connection that only they used failed after a shared one.", &["service"])?,
             upstream_failures: counters("upstream_failures_total", "Requests that got no complete response from the upstream, by reason.", &["service", "reason"])?,
         })
     }

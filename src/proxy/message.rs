@@ -1,8 +1,8 @@
 //! The parts of an HTTP message, shared by both sides of the proxy.
 //!
 //! Bodies that are received ([`incoming`]), requests on the way to a server ([`body`]), the state
-//! of an unfinished upload ([`upload`]), header fields ([`headers`]), the shares of
-//! a connection's window ([`send_window`]), informational responses
+//! of an unfinished upload ([`upload`]), header fields ([`headers`]), frames of HTTP/2
+//! ([`frames`]), the shares of a connection's window ([`send_window`]), informational responses
 //! ([`informational`]), and one stream of HTTP/2 as a body received, a body sent, or bytes both
 //! ways. Nothing here has a connection of its own.
 

@@ -7,7 +7,7 @@ use rustls::pki_types::ServerName;
 
 use super::super::{
     ClientCertificateFiles, HealthCheckConfig, Protocol, Scheme, ServerAddress, ServerConfig,
-    UpstreamConfig, UpstreamTlsConfig, raw,
+    UpstreamConfig, UpstreamHttp, UpstreamTlsConfig, raw,
 };
 use super::Checker;
 use super::values::port_above_maximum;
@@ -39,6 +39,11 @@ impl Checker<'_> {
         {
             let problem = format!("{secure} needs CAs: give tls = {{ trust_anchors = \"...\" }}");
             self.conflict(at("tls"), problem);
+        }
+        let is_h2c = |server: &&ServerConfig| server.scheme == Scheme::H2c;
+        if let Some(h2c) = servers.iter().find(is_h2c).filter(|_| raw.http == UpstreamHttp::Http1) {
+            let problem = format!("{h2c} speaks HTTP/2 only; remove http, or write http://");
+            self.conflict(at("http"), problem);
         }
         UpstreamConfig {
             servers,

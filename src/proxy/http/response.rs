@@ -23,6 +23,7 @@ pub(crate) fn status_of(error: &UpstreamError) -> StatusCode {
         | UpstreamError::Http2ResponseHead
         | UpstreamError::Protocol(_)
         | UpstreamError::ResponseHead
+        | UpstreamError::SharedConnection(_)
         | UpstreamError::UnexpectedUpgrade
         | UpstreamError::UpgradeRefused => StatusCode::BAD_GATEWAY,
         UpstreamError::Client(ClientFault::Broken) | UpstreamError::Host => StatusCode::BAD_REQUEST,

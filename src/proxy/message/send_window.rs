@@ -218,7 +218,7 @@ mod tests {
         // It reads the first upload to its end, and says so for the connection only.
         window.record_update(0, 49_151);
         assert_eq!(room(&more), 49_151);
-        [1, 3, 5].map(|stream| window.end_upload(stream));
+        [1, 3, 5].into_iter().for_each(|stream| window.end_upload(stream));
         let state = window.0.borrow();
         assert!(state.held.is_empty() && state.uploads.is_empty());
     }

@@ -43,6 +43,9 @@ pub(crate) enum UpstreamError {
     ResponseHead,
     #[error("no response within {0:?}")]
     ResponseTimeout(Duration),
+    /// Another request has counted the failure against the server.
+    #[error("the upstream connection failed: {}", without_numbers(&.0.to_string()))]
+    SharedConnection(#[source] Arc<HttpError>),
     #[error("upstream switched to a protocol that was not requested")]
     UnexpectedUpgrade,
     #[error("upstream refused the protocol upgrade")]
@@ -64,10 +67,18 @@ impl UpstreamError {
             Self::Http2ResponseHead
             | Self::Protocol(_)
             | Self::ResponseHead
+            | Self::SharedConnection(_)
             | Self::UnexpectedUpgrade
             | Self::UpgradeRefused => UpstreamFailure::Response,
             Self::ResponseTimeout(_) => UpstreamFailure::Timeout,
         })
+    }
+
+    /// Whether a safe request may be sent to the server again: its connection has failed, or the
+    /// server has processed nothing of it.
+    pub(crate) fn permits_retry(&self) -> bool {
+        let (Self::Protocol(error) | Self::SharedConnection(error)) = self else { return false };
+        error.is_of_connection() || error.is_refused()
     }
 
     /// The failure that counts against the server. A response that is late does not count, because
@@ -88,7 +99,8 @@ impl UpstreamError {
             | Self::NoExtendedConnect
             | Self::NoHealthyServer
             | Self::RequestHead
-            | Self::ResponseTimeout(_) => None,
+            | Self::ResponseTimeout(_)
+            | Self::SharedConnection(_) => None,
         }
     }
 }

@@ -29,6 +29,8 @@ const BACK_OFF: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Http2Pool {
     purpose: PoolPurpose,
+    /// The only client, if the pool is of an isolated one.
+    owner: Option<ClientKey>,
     connections: RefCell<Vec<Http2Connection>>,
     shares: ClientShares,
     waiting: RefCell<WaitQueue<oneshot::Sender<WaitEnd>>>,
@@ -37,6 +39,8 @@ pub(crate) struct Http2Pool {
     /// No further connection is opened before this time.
     open_after: Cell<Option<Instant>>,
     isolation: Rc<Isolation>,
+    /// Whether a connection has failed under requests, none of which has counted it.
+    has_failure: Cell<bool>,
 }
 
 /// The traffic of the connections.
@@ -81,9 +85,15 @@ enum WaitEnd {
 }
 
 impl Http2Pool {
-    pub(crate) fn new(purpose: PoolPurpose, isolation: &Rc<Isolation>) -> Rc<Self> {
+    pub(crate) fn new(
+        purpose: PoolPurpose,
+        owner: Option<ClientKey>,
+        isolation: &Rc<Isolation>,
+    ) -> Rc<Self> {
         Rc::new(Self {
             purpose,
+            owner,
+            has_failure: Cell::new(false),
             connections: RefCell::default(),
             shares: ClientShares::default(),
             waiting: RefCell::default(),
@@ -91,6 +101,11 @@ impl Http2Pool {
             open_after: Cell::new(None),
             isolation: Rc::clone(isolation),
         })
+    }
+
+    /// The only client, if the pool is of an isolated one.
+    pub(crate) fn owner(&self) -> Option<ClientKey> {
+        self.owner
     }
 
     /// Waits for a slot. Calls `open` if a connection must be opened, whose outcome goes to
@@ -244,14 +259,21 @@ impl Http2Pool {
         self.remove(http2);
     }
 
-    /// Records the client whose request may have ended a connection. The end of a connection that
-    /// only this client uses says nothing, unless the client is isolated already.
+    /// Records the client whose request may have ended a connection. The end of a shared connection
+    /// with one request says nothing.
     fn record_fault(&self, http2: &mut Http2Connection) {
+        self.has_failure.set(true);
         if let Some((client, has_others)) = http2.suspect()
-            && (has_others || self.isolation.contains(client))
+            && (has_others || self.owner.is_some())
         {
-            self.isolation.record_fault(client);
+            self.isolation.record_fault(client, self.owner.is_some());
         }
+    }
+
+    /// Whether a connection has failed that was not counted against the server: many requests fail
+    /// with one connection.
+    pub(crate) fn take_failure(&self) -> bool {
+        self.has_failure.take()
     }
 
     /// Follows a change of the connections: drops those that have ended, and serves requests that
@@ -329,10 +351,6 @@ fn free_streams(connections: &[Http2Connection]) -> usize {
 }
 
 impl StreamSlot {
-    pub(crate) fn pool(&self) -> &Rc<Http2Pool> {
-        &self.pool
-    }
-
     /// Removes the connection from its pool, because a request on it has failed.
     pub(crate) fn remove_connection(&self) {
         self.pool.remove_failed(self.http2.id());

@@ -6,7 +6,7 @@
 mod connect;
 mod over_http2;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt::Display;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -52,6 +52,8 @@ pub(crate) struct UpstreamServer {
     pub(super) http2: Rc<Http2Pool>,
     /// The HTTP/2 connections for tunnels.
     http2_tunnels: Rc<Http2Pool>,
+    /// The pools of isolated clients.
+    isolated: RefCell<Vec<Rc<Http2Pool>>>,
     isolation: Rc<Isolation>,
     /// Maximum size of a request head over HTTP/2, in bytes.
     max_header_size: usize,
@@ -107,8 +109,9 @@ impl UpstreamServer {
             state,
             http1: idle.add_pool(),
             idle,
-            http2: Http2Pool::new(PoolPurpose::Requests, &isolation),
-            http2_tunnels: Http2Pool::new(PoolPurpose::Tunnels, &isolation),
+            http2: Http2Pool::new(PoolPurpose::Requests, None, &isolation),
+            http2_tunnels: Http2Pool::new(PoolPurpose::Tunnels, None, &isolation),
+            isolated: RefCell::default(),
             isolation,
             max_header_size: upstream.max_header_size,
             options: SendOptions {
@@ -280,6 +283,8 @@ impl UpstreamServer {
         for pool in [&self.http2, &self.http2_tunnels] {
             pool.drop_stale(idle, age);
         }
+        self.drop_isolated();
+        self.isolated.borrow().iter().for_each(|pool| pool.drop_stale(idle, age));
     }
 
     /// Sends the request that has begun on an HTTP/1.1 connection, and waits for the head of the
@@ -309,11 +314,7 @@ pub(crate) struct Lease {
 #[derive(Debug)]
 pub(crate) enum Carrier {
     Http1(Http1Connection),
-    Http2 {
-        _slot: Rc<StreamSlot>,
-        /// The share of the client, if no other request uses the connection.
-        _share: Option<ShareGuard>,
-    },
+    Http2 { _slot: Rc<StreamSlot> },
 }
 
 /// The head of a response, and the connection or stream on which its body comes.

@@ -138,7 +138,7 @@ impl UpstreamServer {
             slot.remove_connection(); // ending, or its server has crashed
         }
         let (response, stream) = sent?;
-        let lease = lease.with(Carrier::Http2 { _slot: Rc::new(slot), _share: None });
+        let lease = lease.with(Carrier::Http2 { _slot: Rc::new(slot) });
         let tunnel =
             stream.map(|stream| Tunnel { io: Box::new(stream), read: Bytes::new(), guard: None });
         Ok(UpgradeResponse { response: UpstreamResponse { response, lease }, tunnel })

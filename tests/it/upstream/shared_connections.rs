@@ -254,14 +254,14 @@ impl Fragile {
 }
 
 #[test]
-fn a_client_that_ends_two_connections_gets_its_own_and_a_retry_shares_none() {
+fn a_client_that_ends_a_connection_gets_its_own_and_only_its_retry_ends_that() {
     let server = Fragile::start();
     let proxy = Proxy::before(format!("h2c://{}", server.address)).workers(1);
     let victim = proxy.pki.client("victim", Kind::P256);
     let scene = proxy.start();
     let poison = || scene.code(&["--path-as-is", &format!("https://{}/poison", scene.address())]);
     let isolations = || scene.metric("keygate_upstream_isolations_total{service=\"test\"}");
-    for (round, of_post) in [" 502 ", " 502 ", " 200 ", " 200 "].into_iter().enumerate() {
+    for (round, of_post) in [" 502 ", " 200 ", " 200 "].into_iter().enumerate() {
         let [mut get, mut post] = ["GET", "POST"].map(|method| {
             let mut client = Client::connect(&scene.pki, scene.address(), &victim);
             let length = if method == "POST" { "Content-Length: 1\r\n" } else { "" };
@@ -273,23 +273,59 @@ fn a_client_that_ends_two_connections_gets_its_own_and_a_retry_shares_none() {
         });
         server.wait_for_held(2);
         assert_eq!(poison(), "502");
-        if round < 2 {
+        if round < 1 {
             assert!(post.head().contains(of_post), "a POST is not sent twice");
             // The held tasks of the connection before wait as well.
             server.wait_for_held(3);
         }
         server.release.notify_waiters();
         assert!(get.head().contains(" 200 "), "round {round}");
-        if round >= 2 {
+        if round >= 1 {
             assert!(post.head().contains(of_post), "round {round}");
         }
         server.wait_for_held(0);
-        assert_eq!(isolations(), if round < 2 { 0.0 } else { 1.0 });
+        // Its own connection has failed as well, which its next request reports.
+        assert_eq!(isolations(), if round < 1 { 0.0 } else { 1.0 });
     }
     let line = scene.wait_for("the isolation", |line| {
-        line["message"] == "client ends shared upstream connections, isolating it"
+        line["message"] == "client ends upstream connections, isolating it"
     });
     assert_eq!(line["fingerprint"], Fingerprint::of(&scene.good.spki).to_string());
+}
+
+#[test]
+fn requests_that_fail_with_one_connection_share_the_next_and_are_one_failure_of_the_server() {
+    let servers = [Fragile::start(), Fragile::start()];
+    let urls = servers.each_ref().map(|server| format!("h2c://{}", server.address));
+    let proxy = Proxy::new().servers(&urls).workers(1);
+    let proxy = proxy.upstream("balance = \"round-robin\"\nmax_failures = 3");
+    let victim = proxy.pki.client("victim", Kind::P256);
+    let scene = proxy.start();
+    let send = |client: &Party, head: &str| {
+        let mut client = Client::connect(&scene.pki, scene.address(), client);
+        client.send(format!("{head} HTTP/1.1\r\nHost: localhost\r\n"));
+        client.send(if head.starts_with("POST") { "Content-Length: 1\r\n\r\nx" } else { "\r\n" });
+        client
+    };
+    let wait_for_held = |count: usize| {
+        let held = || servers.iter().map(|it| it.held.load(Ordering::SeqCst)).sum::<usize>();
+        wait_until("the held requests", || held() == count);
+    };
+    // The servers get the same number of each, because they take turns.
+    let mut clients = ["POST /hold", "GET /hold"]
+        .map(|head| (0..VICTIMS * 2).map(|_| send(&victim, head)).collect::<Vec<Client>>());
+    wait_for_held(VICTIMS * 4);
+    assert!(send(&scene.good, "POST /poison").head().contains(" 502 "));
+    wait_for_held(VICTIMS * 5); // with the tasks of the connection that has ended
+    servers.iter().for_each(|server| server.release.notify_waiters());
+    let served = clients.each_mut().map(|clients| {
+        let heads = clients.iter_mut().filter_map(Client::head_or_end);
+        heads.filter(|head| head.contains(" 200 ")).count()
+    });
+    assert_eq!(served, [VICTIMS, VICTIMS * 2], "a POST is not sent twice");
+    assert_eq!(scene.metric("keygate_upstream_connections_total{service=\"test\"}"), 3.0);
+    assert_eq!(scene.metric("keygate_upstream_isolations_total{service=\"test\"}"), 0.0);
+    assert!(scene.lines("upstream server ejected").is_empty());
 }
 
 /// An h2c server with the windows of RFC 9113, 64 KiB for a stream and for its connection. It reads

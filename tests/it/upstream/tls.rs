@@ -212,6 +212,10 @@ fn unusable_upstream_tls_settings_are_an_error_at_the_start() {
     };
     let text = scene.configuration.text();
     check(&text, 2, "services.test.upstream.tls: https://localhost:1 needs CAs");
+    let h2c =
+        scene.configuration.clone().servers(&["h2c://localhost:1"]).upstream("http = \"1.1\"");
+    let problem = "h2c://localhost:1 speaks HTTP/2 only; remove http, or write http://";
+    check(&h2c.text(), 2, &format!("services.test.upstream.http: {problem}"));
     let with = |tls: &str| scene.configuration.clone().add("services.upstream.tls", tls).text();
     check(&with("trust_anchors = \"none.pem\""), 3, "upstream.tls.trust_anchors");
     check(&with("trust_anchors = \"ca.pem\", certificate = \"server.pem\""), 2, "belong together");

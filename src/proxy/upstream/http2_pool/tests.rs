@@ -39,7 +39,7 @@ async fn requests_that_wait_for_a_new_connection_outlive_the_end_of_the_one_befo
 }
 
 async fn end_of_a_connection_while_another_is_opened() {
-    let pool = Http2Pool::new(PoolPurpose::Requests, &Rc::default());
+    let pool = Http2Pool::new(PoolPurpose::Requests, None, &Rc::default());
     let opened = Cell::new(0);
     let open = || opened.set(opened.get() + 1);
     let mut first = Box::pin(pool.acquire(client(1), false, open));

@@ -16,84 +16,82 @@ use crate::proxy::upstream::http2::{self, Http2Connection};
 use crate::proxy::upstream::http2_pool::{Http2Pool, PoolPurpose, StreamSlot};
 
 impl UpstreamServer {
-    /// Sends a request on a shared connection and waits for the head of the response.
+    /// Sends a request on a shared connection and waits for the head of the response. A safe request
+    /// whose connection has failed is sent again, on a connection of its client alone if that is
+    /// suspected.
     pub(super) async fn send_http2(
         self: &Rc<Self>,
         client: ClientKey,
         request: OutgoingRequest,
     ) -> Result<CarriedResponse, SendError> {
-        if self.isolation.contains(client) {
-            return self.send_alone(client, request).await;
-        }
-        let (second, pool) = (SecondRequest::of(&request), &self.http2);
-        let has_upload = request.body().upload().is_some();
-        let slot = match self.request_slot(client, pool, has_upload).await {
-            Ok(slot) => slot,
-            Err(error) => return Err(SendError::NotSent(request, error)),
-        };
-        let http2 = slot.http2.id();
-        let outcome = self.try_http2(client, slot, request).await;
-        let (Err(SendError::MaybeSent(failure @ UpstreamError::Protocol(error))), Some(second)) =
-            (&outcome, second)
-        else {
-            return outcome;
-        };
-        if !error.is_of_connection() && !error.is_refused() {
-            return outcome;
-        }
-        let request = second.into_request();
-        request.body().record_resend(self.config(), failure);
-        if error.is_of_connection() {
-            // The request may have ended the connection, so nobody else may be on the next one.
-            pool.remove_failed(http2);
-            Box::pin(self.send_alone(client, request)).await
-        } else {
-            match self.request_slot(client, pool, false).await {
-                Ok(slot) => self.try_http2(client, slot, request).await,
-                Err(error) => Err(SendError::NotSent(request, error)),
+        let second = SecondRequest::of(&request);
+        match (self.try_http2(client, request).await, second) {
+            (Err(SendError::MaybeSent(error)), Some(second)) if error.permits_retry() => {
+                let request = second.into_request();
+                request.body().record_resend(self.config(), &error);
+                Box::pin(self.try_http2(client, request)).await
             }
-        }
-    }
-
-    /// Sends a request on a connection of its own, which counts for the share of the client.
-    async fn send_alone(
-        self: &Rc<Self>,
-        client: ClientKey,
-        request: OutgoingRequest,
-    ) -> Result<CarriedResponse, SendError> {
-        let pool = Http2Pool::new(PoolPurpose::Requests, &self.isolation);
-        let slot = match self.client_share(client) {
-            Ok(share) => self.request_slot(client, &pool, false).await.map(|slot| (slot, share)),
-            Err(error) => Err(error),
-        };
-        match slot {
-            Ok((slot, share)) => {
-                let mut response = self.try_http2(client, slot, request).await?;
-                if let Carrier::Http2 { _share, .. } = &mut response.carrier {
-                    *_share = Some(share);
-                }
-                Ok(response)
-            }
-            Err(error) => Err(SendError::NotSent(request, error)),
+            (outcome, _) => outcome,
         }
     }
 
     async fn try_http2(
-        &self,
+        self: &Rc<Self>,
         client: ClientKey,
-        slot: StreamSlot,
         mut request: OutgoingRequest,
     ) -> Result<CarriedResponse, SendError> {
+        let (pool, upload) = (self.request_pool(client), request.body().upload());
+        let slot = pool.acquire(client, upload.is_some(), || self.open_http2(&pool));
+        let slot = match timeout(self.timeouts.response, slot).await {
+            Ok(Ok(slot)) => slot,
+            Ok(Err(error)) => return Err(SendError::NotSent(request, error)),
+            Err(_) => return Err(SendError::NotSent(request, UpstreamError::ConnectionLimit)),
+        };
         self.prepare_http2(&mut request, &slot).map_err(SendError::MaybeSent)?;
-        let upload = request.body().upload();
-        let (http2, pool) = (slot.http2.id(), Rc::clone(slot.pool()));
+        let http2 = slot.http2.id();
         let response = pin!(Http2Connection::send((client, request), slot, self.options));
-        let sent = exchange(response, upload.as_ref(), self.timeouts.response).await;
-        if let Err(SendError::MaybeSent(UpstreamError::ResponseTimeout(_))) = &sent {
-            pool.remove(http2); // a server that has crashed closes no connection
+        match exchange(response, upload.as_ref(), self.timeouts.response).await {
+            Ok((response, _slot)) => {
+                Ok(CarriedResponse { response, carrier: Carrier::Http2 { _slot } })
+            }
+            Err(SendError::MaybeSent(UpstreamError::Protocol(error)))
+                if error.is_of_connection() =>
+            {
+                pool.remove_failed(http2);
+                Err(SendError::MaybeSent(if pool.take_failure() {
+                    UpstreamError::Protocol(error)
+                } else {
+                    UpstreamError::SharedConnection(error)
+                }))
+            }
+            Err(error) => {
+                if let SendError::MaybeSent(UpstreamError::ResponseTimeout(_)) = &error {
+                    pool.remove(http2); // a server that has crashed closes no connection
+                }
+                Err(error)
+            }
         }
-        let (response, slot) = sent?;
-        Ok(CarriedResponse { response, carrier: Carrier::Http2 { _slot: slot, _share: None } })
+    }
+
+    /// The pool for the requests of a client: the shared one, or its own if it is isolated.
+    fn request_pool(&self, client: ClientKey) -> Rc<Http2Pool> {
+        if !self.isolation.contains(client) {
+            return Rc::clone(&self.http2);
+        }
+        self.drop_isolated();
+        let mut isolated = self.isolated.borrow_mut();
+        let own = isolated.iter().find(|pool| pool.owner() == Some(client)).map(Rc::clone);
+        own.unwrap_or_else(|| {
+            let pool = Http2Pool::new(PoolPurpose::Requests, Some(client), &self.isolation);
+            isolated.push(Rc::clone(&pool));
+            pool
+        })
+    }
+
+    /// Drops the pools of clients that are no longer isolated, which close with their last request.
+    pub(super) fn drop_isolated(&self) {
+        let is_isolated = |client| self.isolation.contains(client);
+        self.isolated.borrow_mut().retain(|pool| pool.owner().is_some_and(is_isolated));
     }
 
     /// Converts a request to HTTP/2, within the limits of keygate and of the server.
@@ -106,18 +104,6 @@ impl UpstreamServer {
         http2::prepare(request, &self.uri_scheme(), max_size)
     }
 
-    /// Waits for a stream slot for a request.
-    async fn request_slot(
-        self: &Rc<Self>,
-        client: ClientKey,
-        pool: &Rc<Http2Pool>,
-        has_upload: bool,
-    ) -> Result<StreamSlot, UpstreamError> {
-        let slot = pool.acquire(client, has_upload, || self.open_http2(pool));
-        let slot = timeout(self.timeouts.response, slot).await;
-        slot.unwrap_or(Err(UpstreamError::ConnectionLimit))
-    }
-
     /// A stream slot for a tunnel. A tunnel waits for a connection at most, and not for the end of
     /// another tunnel. Each tunnel of an isolated client has a connection of its own.
     pub(in crate::proxy::upstream) async fn tunnel_slot(
@@ -125,7 +111,7 @@ impl UpstreamServer {
         client: ClientKey,
     ) -> Result<StreamSlot, UpstreamError> {
         let pool = if self.isolation.contains(client) {
-            Http2Pool::new(PoolPurpose::Tunnels, &self.isolation)
+            Http2Pool::new(PoolPurpose::Tunnels, None, &self.isolation)
         } else {
             Rc::clone(&self.http2_tunnels)
         };
@@ -142,7 +128,8 @@ impl UpstreamServer {
     }
 
     async fn connect_http2(&self, pool: &Rc<Http2Pool>) -> Result<Http2Connection, UpstreamError> {
-        let connection = self.connect(None).await?;
+        let share = pool.owner().map(|client| self.client_share(client)).transpose()?;
+        let connection = self.connect(share).await?;
         if connection.version == HttpVersion::Http1 {
             self.version.set(HttpVersion::Http1);
             return Err(UpstreamError::ChangedProtocol);
