@@ -27,7 +27,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 pub(crate) use self::buffer::OVER_SHARE;
 use self::buffer::{BUFFER, Buffer};
-pub(crate) use self::hello::{ClientHello, HelloError};
+pub(crate) use self::hello::{ClientHello, DECODE_ERROR, HelloError};
 use self::session::{MAX_RECORD, Processed, Session};
 use self::unread::Unread;
 use crate::permit::ledger::Holder;

@@ -9,11 +9,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::ValueHint;
-use serde::Serialize;
 
 use self::client::{Outcome, ProbeClient};
 use super::admin_client::parse_timeout;
-use super::{CliError, Exit, print, print_json};
+use super::{CliError, Exit, print};
+use crate::guard::VerdictKind;
+use crate::tls::CertificateSummary;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -41,46 +42,6 @@ pub(super) struct Args {
     /// Maximum time to connect, and to wait for bytes of a response.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_timeout)]
     timeout: Duration,
-    /// Print JSON, one object for each path.
-    #[arg(long)]
-    json: bool,
-}
-
-/// The result for one path.
-#[derive(Debug, Serialize)]
-struct PathReport<'a> {
-    path: &'a str,
-    /// The status of the clean client.
-    clean: String,
-    /// The status of the compromised client, or that its connection was closed.
-    compromised: String,
-    finding: Finding,
-    field: FieldFinding,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Finding {
-    /// The compromised client alone is rejected.
-    Judged,
-    /// The compromised client is served.
-    NotJudged,
-    /// The clean client is rejected as well, or the proxy fails.
-    Unclear,
-}
-
-/// What becomes of a status header that the client sends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum FieldFinding {
-    /// The response has the value of the client.
-    Kept,
-    /// The response has the header with another value.
-    Replaced,
-    /// The response has no header of this name if the client names it in `Connection`.
-    Removed,
-    /// The response does not show the header.
-    NotShown,
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
@@ -89,110 +50,89 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
             return Err(CliError::Usage(format!("{text:?} is no path and no header name")));
         }
     }
-    let client = |files: &[PathBuf]| ProbeClient::new(args, files);
-    let (clean, compromised) = (client(&args.clean)?, client(&args.compromised)?);
+    let clean = ProbeClient::new(args, &args.clean)?;
+    let mut compromised = ProbeClient::new(args, &args.compromised)?;
+    compromised.address = clean.address;
+    let issuer = |client: &ProbeClient| CertificateSummary::of(&client.certificate).issuer;
+    if issuer(&clean) != issuer(&compromised) {
+        let problem = "the two certificates have different issuers, so that a rejection may not be about the key; use certificates of one CA";
+        return Err(CliError::Operation(problem.to_owned()));
+    }
     let mut findings = Vec::new();
     for path in &args.paths {
-        let report = probe(args, path, &clean, &compromised)?;
-        findings.push((report.finding, report.field));
-        if args.json { print_json(&report)? } else { print(report.line(args))? }
+        findings.extend(probe(&args.header, path, &clean, &compromised)?);
     }
-    let mut has_hole = findings.iter().any(|(finding, field)| {
-        *finding == Finding::NotJudged
-            || matches!(field, FieldFinding::Kept | FieldFinding::Removed)
-    });
     if let (Some(period), Some(path)) = (args.period, args.paths.first()) {
-        has_hole |= !repeat(period, path, &clean, &compromised)?;
+        findings.push(repeat(period, path, &clean, &compromised)?);
     }
-    let is_unclear = findings.iter().any(|(finding, _)| *finding == Finding::Unclear);
-    Ok(if has_hole {
-        Exit::Found
-    } else if is_unclear {
-        Exit::Incomplete
-    } else {
-        Exit::Done
-    })
+    let most_severe = [Exit::Found, Exit::Incomplete].into_iter().find(|it| findings.contains(it));
+    Ok(most_severe.unwrap_or(Exit::Done))
 }
 
 /// The value that the client gives to the status header.
 const FORGED: &str = "forged-by-keygate-probe";
 
-fn probe<'a>(
-    args: &Args,
-    path: &'a str,
+/// Prints whether `path` is judged, and what becomes of a status header that the client sends.
+fn probe(
+    name: &str,
+    path: &str,
     clean: &ProbeClient,
     compromised: &ProbeClient,
-) -> Result<PathReport<'a>, CliError> {
-    let (name, other) = (&args.header, args.header.replace('-', "_"));
-    let forged = format!("{name}: {FORGED}\r\n{other}: {FORGED}\r\n");
-    let of_clean = clean.get(path, "", &forged)?;
-    let of_compromised = compromised.get(path, "", &forged)?;
-    let named = clean.get(path, &format!(", {name}"), "")?;
-    let shows = |outcome: &Outcome| outcome.contains(name);
-    Ok(PathReport {
-        path,
-        finding: finding(&of_clean, &of_compromised),
-        field: if of_clean.contains(FORGED) || of_compromised.contains(FORGED) {
-            FieldFinding::Kept
-        } else if !shows(&of_clean) {
-            FieldFinding::NotShown
-        } else if shows(&named) {
-            FieldFinding::Replaced
-        } else {
-            FieldFinding::Removed
-        },
-        clean: of_clean.to_string(),
-        compromised: of_compromised.to_string(),
-    })
+) -> Result<[Exit; 2], CliError> {
+    let forged = format!("{name}: {FORGED}\r\n{}: {FORGED}\r\n", name.replace('-', "_"));
+    let first = clean.get(path, "", &forged);
+    let judged = compromised.get(path, "", &forged);
+    let named = clean.get(path, &format!(", {name}"), "");
+    let is_status = |outcome: &Outcome| {
+        let word = outcome.word_of(name);
+        VerdictKind::ALL.iter().any(|kind| word.as_deref() == Some(kind.as_str()))
+    };
+    // A rejection by name, or without a verification, has this word.
+    let word = judged.word_of(name);
+    let is_other = matches!(word.as_deref(), Some("clean" | "unchecked" | "allowed"));
+    let is_rejected = matches!(judged.status(), "403" | "closed") && !is_other;
+    // A proxy without an answer of keygate rejects the clean client as well, before or after.
+    let (finding, text) = match (first.is_served() && named.is_served(), judged.is_served()) {
+        (true, false) if is_rejected => (Exit::Done, "judged"),
+        (true, true) => (Exit::Found, "NOT JUDGED: the compromised client is served"),
+        _ => (Exit::Incomplete, "UNKNOWN: the responses do not show that the key decides"),
+    };
+    let (field, of_field) = if first.contains(FORGED) || judged.contains(FORGED) {
+        (Exit::Found, "REACHES THE APPLICATION if a client sends it")
+    } else if !first.is_served() || !named.is_served() {
+        (Exit::Incomplete, "UNKNOWN: a request with it was not served")
+    } else if !is_status(&first) {
+        (Exit::Done, "is not shown by the response")
+    } else if is_status(&named) {
+        (Exit::Done, "is replaced")
+    } else {
+        (Exit::Found, "IS LOST if a client names it in Connection")
+    };
+    let of_clean = if first.is_served() { named.status() } else { first.status() };
+    let of_compromised = judged.status();
+    print(format_args!(
+        "{path}  clean: {of_clean}, compromised: {of_compromised}: {text}; {name} {of_field}"
+    ))?;
+    Ok([finding, field])
 }
 
-fn finding(clean: &Outcome, compromised: &Outcome) -> Finding {
-    match (clean.is_rejected() || clean.is_failure(), compromised.is_rejected()) {
-        (true, _) => Finding::Unclear,
-        (false, true) => Finding::Judged,
-        (false, false) if compromised.is_failure() => Finding::Unclear,
-        (false, false) => Finding::NotJudged,
-    }
-}
-
-impl PathReport<'_> {
-    fn line(&self, args: &Args) -> String {
-        let finding = match self.finding {
-            Finding::Judged => "judged",
-            Finding::NotJudged => "NOT JUDGED: the compromised client is served",
-            Finding::Unclear => "unclear: the clean client is rejected too, or the proxy fails",
-        };
-        let field = match self.field {
-            FieldFinding::Kept => "REACHES THE APPLICATION if a client sends it",
-            FieldFinding::NotShown => "is not shown by the response",
-            FieldFinding::Removed => "IS REMOVED if a client names it in Connection",
-            FieldFinding::Replaced => "is replaced",
-        };
-        let Self { path, clean, compromised, .. } = self;
-        let header = &args.header;
-        format!("{path}  clean {clean}, compromised {compromised}: {finding}; {header} {field}")
-    }
-}
-
-/// Repeats the requests for `period`. Returns whether the clean client was always served and the
-/// compromised one never.
+/// Repeats the requests for `period`. The clean client must always be served, and the compromised one
+/// never.
 fn repeat(
     period: Duration,
     path: &str,
     clean: &ProbeClient,
     compromised: &ProbeClient,
-) -> Result<bool, CliError> {
-    let end = Instant::now() + period;
+) -> Result<Exit, CliError> {
+    let started = Instant::now();
     let (mut requests, mut failed, mut served) = (0_u64, 0_u64, 0_u64);
-    while Instant::now() < end {
-        let outcome = clean.get(path, "", "")?;
-        failed = failed.saturating_add((outcome.is_rejected() || outcome.is_failure()).into());
-        let outcome = compromised.get(path, "", "")?;
-        served = served.saturating_add((!outcome.is_rejected() && !outcome.is_failure()).into());
-        requests = requests.saturating_add(1);
+    while started.elapsed() < period {
+        failed += u64::from(!clean.get(path, "", "").is_served());
+        served += u64::from(compromised.get(path, "", "").is_served());
+        requests += 1;
     }
     print(format_args!(
         "{path}  {requests} requests of each client: clean not served {failed}, compromised served {served}"
     ))?;
-    Ok(failed == 0 && served == 0)
+    Ok(if failed == 0 && served == 0 { Exit::Done } else { Exit::Found })
 }

@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 
 use crate::permit::ledger::Holder;
 use crate::tls::HandshakeResult;
-use crate::tls_stream::{ClientHello, HelloError};
+use crate::tls_stream::{ClientHello, DECODE_ERROR, HelloError};
 
 /// The starts of HTTP requests, long enough to tell them from other protocols. `PRI * HTTP` is
 /// the preface of HTTP/2 without TLS.
@@ -33,10 +33,6 @@ const RESPONSE: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
     content-length: 59\r\n\
     connection: close\r\n\r\n\
     400 Bad Request: this port takes HTTPS, use https:// here.\n";
-
-/// A fatal `decode_error` alert (RFC 8446, section 6) as a TLS record, as rustls sends it for bytes
-/// that are not TLS.
-const DECODE_ERROR: [u8; 7] = [21, 3, 3, 0, 2, 2, 50];
 
 /// Whether plain HTTP gets a response of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

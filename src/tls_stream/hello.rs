@@ -21,8 +21,9 @@ const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
 /// Length of a handshake message's header, in bytes: its type and its length.
 const MESSAGE_HEADER: usize = 4;
-/// A fatal `decode_error` alert as a TLS record.
-const DECODE_ERROR: [u8; 7] = [21, 3, 3, 0, 2, 2, 50];
+/// A fatal `decode_error` alert (RFC 8446, section 6) as a TLS record, as rustls sends it for bytes
+/// that are not TLS.
+pub(crate) const DECODE_ERROR: [u8; 7] = [21, 3, 3, 0, 2, 2, 50];
 
 /// A connection that begins with a ClientHello.
 pub(crate) struct ClientHello<IO> {

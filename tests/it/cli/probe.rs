@@ -3,12 +3,11 @@
 use std::io::Write;
 use std::process::Output;
 
-use serde_json::Value;
-
-use crate::support::http_host::{HostScene, HttpHost, replaced};
+use crate::support::http_host::{HostScene, HttpHost, foreign_client, replaced};
 use crate::support::keygate::keygate;
 use crate::support::origin::Origin;
 use crate::support::output_text;
+use crate::support::pki::Kind;
 use crate::support::program::reserved_address;
 
 /// nginx in front of an application that responds with the head of the request.
@@ -37,11 +36,11 @@ fn localhost(scene: &HostScene) -> String {
     format!("localhost:{}", scene.address.port())
 }
 
-const BOTH: &[&str] = &["--path", "/", "--path", "/api", "--json"];
+const BOTH: &[&str] = &["--path", "/", "--path", "/api"];
 
-fn reports(output: &Output) -> Vec<Value> {
-    let text = String::from_utf8_lossy(&output.stdout);
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+/// The line of each path.
+fn lines(output: &Output) -> Vec<String> {
+    String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
 }
 
 #[test]
@@ -49,12 +48,9 @@ fn a_host_that_judges_every_path_has_exit_code_0() {
     let Some(scene) = nginx(|text| text) else { return };
     let output = probe(&scene, &localhost(&scene), BOTH);
     assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
-    for (report, path) in reports(&output).iter().zip(["/", "/api"]) {
-        let expected = serde_json::json!({
-            "path": path, "clean": "200", "compromised": "403", "finding": "judged",
-            "field": "replaced",
-        });
-        assert_eq!(*report, expected);
+    for (line, path) in lines(&output).iter().zip(["/", "/api"]) {
+        let found = "clean: 200, compromised: 403: judged; Client-Key-Status is replaced";
+        assert_eq!(*line, format!("{path}  {found}"));
     }
     let repeated = probe(&scene, &localhost(&scene), &["--for", "1s"]);
     assert_eq!(repeated.status.code(), Some(0), "{}", output_text(&repeated));
@@ -74,13 +70,10 @@ fn a_path_that_is_not_judged_and_a_forged_field_are_found() {
     let Some(scene) = nginx(hole) else { return };
     let output = probe(&scene, &localhost(&scene), BOTH);
     assert_eq!(output.status.code(), Some(1), "{}", output_text(&output));
-    let [root, api] = &reports(&output)[..] else { panic!("{}", output_text(&output)) };
-    assert_eq!((&root["finding"], &root["field"]), (&"judged".into(), &"replaced".into()));
-    assert_eq!((&api["finding"], &api["field"]), (&"not_judged".into(), &"kept".into()));
-    assert_eq!(api["compromised"], "200");
-    let text = probe(&scene, &localhost(&scene), &["--path", "/api"]);
-    let text = String::from_utf8_lossy(&text.stdout).into_owned();
-    assert!(text.contains("NOT JUDGED: the compromised client is served"), "{text}");
+    let [root, api] = &lines(&output)[..] else { panic!("{}", output_text(&output)) };
+    assert!(root.ends_with("403: judged; Client-Key-Status is replaced"), "{root}");
+    assert!(api.contains("compromised: 200: NOT JUDGED"), "{api}");
+    assert!(api.contains("REACHES THE APPLICATION"), "{api}");
 }
 
 #[test]
@@ -92,9 +85,57 @@ fn a_host_that_rejects_everybody_or_is_not_there_has_exit_code_3() {
     scene.running.keygate.ended();
     let stopped = probe(&scene, &localhost(&scene), BOTH);
     assert_eq!(stopped.status.code(), Some(3), "{}", output_text(&stopped));
-    assert_eq!(reports(&stopped)[0]["finding"], "unclear");
+    assert!(output_text(&stopped).contains(": UNKNOWN"), "{}", output_text(&stopped));
     let usage = probe(&scene, &localhost(&scene), &["--path", "/a b"]);
     assert_eq!(usage.status.code(), Some(2), "{}", output_text(&usage));
+}
+
+/// A rejection of such a certificate says nothing about its key.
+#[test]
+fn an_expired_or_foreign_compromised_certificate_is_an_error() {
+    let Some(scene) = nginx(|text| text) else { return };
+    let mut parameters = rcgen::CertificateParams::default();
+    parameters.not_before = rcgen::date_time_ymd(2020, 1, 1);
+    parameters.not_after = rcgen::date_time_ymd(2021, 1, 1);
+    let expired = scene.pki.client_with("expired", Kind::P256, parameters);
+    let (_foreign, foreign) = foreign_client();
+    for (client, cause) in [(expired, "has expired"), (foreign, "different issuers")] {
+        let file = |path: &std::path::Path| path.display().to_string();
+        let [certificate, key] = [&client.certificate, &client.private_key].map(|it| file(it));
+        let [ca, good, good_key] =
+            ["ca.pem", "good.pem", "good.key"].map(|name| file(&scene.pki.path(name)));
+        let host = localhost(&scene);
+        let clients = ["--clean", &good, &good_key, "--compromised", &certificate, &key];
+        let output = keygate(&[&["probe", &host, "--ca", &ca][..], &clients].concat());
+        assert_eq!(output.status.code(), Some(3), "{}", output_text(&output));
+        assert!(output_text(&output).contains(cause), "{}", output_text(&output));
+    }
+}
+
+/// A response that does not show whether the key decides is neither "judged" nor "not judged".
+#[test]
+fn a_response_for_another_reason_is_unknown() {
+    let condition = |test: &'static str| {
+        move |text: String| {
+            replaced(
+                &text,
+                "location / {",
+                &format!("if ({test}) {{ return 400; }}\n        location / {{"),
+            )
+        }
+    };
+    for (test, finding, field) in [
+        // Both clients, the compromised one, and a request with the header in `Connection`.
+        ("$request_method = GET", ": UNKNOWN", "Status UNKNOWN"),
+        ("$ssl_client_s_dn ~ lost", ": UNKNOWN", "is replaced"),
+        ("$http_connection ~ Client-Key", ": UNKNOWN", "Status UNKNOWN"),
+    ] {
+        let Some(scene) = nginx(condition(test)) else { return };
+        let output = probe(&scene, &localhost(&scene), &[]);
+        let text = output_text(&output);
+        assert_eq!(output.status.code(), Some(3), "{test}: {text}");
+        assert!(text.contains(finding) && text.contains(field), "{test}: {text}");
+    }
 }
 
 #[test]
