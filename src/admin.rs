@@ -157,7 +157,7 @@ pub async fn serve(listener: AdminListener, mut state: AdminState) -> io::Result
             let listener = TcpListener::from_std(listener)?;
             let next = async || {
                 let (io, peer) = listener.accept().await?;
-                let is_local = is_local(peer.ip(), io.local_addr()?.ip());
+                let is_local = io.local_addr().is_ok_and(|at| is_local(peer.ip(), at.ip()));
                 Ok((io, Some(network_of(peer.ip())), peer.to_string(), is_local))
             };
             accept(&connections, state, next).await
@@ -181,6 +181,9 @@ fn is_local(peer: IpAddr, address: IpAddr) -> bool {
     peer == address || (peer.is_loopback() && address.is_loopback())
 }
 
+/// Pause after an error, 100 ms: others wait as long.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
 async fn accept<IO: AsyncRead + AsyncWrite + Unpin + 'static>(
     connections: &Rc<Connections>,
     state: AdminState,
@@ -191,15 +194,15 @@ async fn accept<IO: AsyncRead + AsyncWrite + Unpin + 'static>(
             Ok(accepted) => accepted,
             Err(error) => {
                 warn!(%error, "accept failed on the admin address");
-                tokio::time::sleep(Duration::from_secs(1)).await; // file descriptors may become free
+                tokio::time::sleep(ACCEPT_PAUSE).await; // file descriptors may become free
                 continue;
             }
         };
-        let place = connections.enter(peer);
+        let Some(place) = connections.enter(peer) else { continue };
         let takes_commands = is_local || state.sources.commands_from == AdminCommands::Anywhere;
         let (id, state) = (place.id(), AdminState { takes_commands, ..state.clone() });
         let task = tokio::task::spawn_local(async move {
-            serve_connection(io, name, state).await;
+            serve_connection(io, name, state, Rc::clone(&place.is_commanding)).await;
             drop(place);
         });
         connections.set_task(id, task.abort_handle());

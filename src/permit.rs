@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 pub(crate) use self::asker_key::AskerKey;
-pub(crate) use self::client_shares::{ClientKey, ClientShares, ShareGuard};
+pub(crate) use self::client_shares::{ClientKey, ClientShares, ShareGuard, may_take_one};
 pub(crate) use self::ledger::BufferClass;
 pub(crate) use self::per_ip::{PerIpCounts, PerIpGuard, network_of};
 pub(crate) use self::resizable::{Permit, ResizableSemaphore};

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::pin::pin;
+use std::rc::Rc;
 use std::time::Duration;
 
 use hyper::Request;
@@ -34,8 +35,8 @@ pub(super) async fn serve_connection(
     io: impl AsyncRead + AsyncWrite + Unpin,
     peer: String,
     state: AdminState,
+    is_commanding: Rc<Cell<bool>>,
 ) {
-    let is_commanding = Cell::new(false);
     let service = service_fn(|request: Request<Incoming>| {
         let (state, peer, is_commanding) = (state.clone(), peer.clone(), &is_commanding);
         async move {
@@ -125,7 +126,7 @@ mod tests {
     async fn an_update_is_accepted_although_its_filter_is_read_for_minutes() {
         let (state, mut received) = state();
         let (mut peer, io) = tokio::io::duplex(4096);
-        let connection = serve_connection(io, "peer".to_owned(), state);
+        let connection = serve_connection(io, "peer".to_owned(), state, Rc::default());
         let body = format!("{{\"sha256\":\"{}\"}}", "0".repeat(64));
         let length = body.len();
         let request = format!(
@@ -164,7 +165,8 @@ mod tests {
                 peer.read_to_string(&mut response).await.unwrap();
                 response
             };
-            let ((), response) = tokio::join!(serve_connection(io, "peer".to_owned(), state), peer);
+            let ((), response) =
+                tokio::join!(serve_connection(io, "peer".to_owned(), state, Rc::default()), peer);
             let is_rejected = response.starts_with("HTTP/1.1 403 ")
                 && response.contains("set admin.commands = \"anywhere\"");
             assert_eq!(is_rejected, path != "/status", "{path}: {response}");

@@ -8,14 +8,24 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::rc::Rc;
 use std::sync::LazyLock;
 
 use super::network_of;
 
 /// Multiple of the free units that one client may hold.
-pub(super) const SHARE: usize = 3;
+const SHARE: usize = 3;
+
+/// Whether a client may hold `held` units while `free` are left.
+pub(super) fn is_within_share(held: usize, free: usize) -> bool {
+    held <= free.saturating_mul(SHARE)
+}
+
+/// Whether a client that holds `held` units may take one of `free`.
+pub(crate) fn may_take_one(held: usize, free: usize) -> bool {
+    is_within_share(held.saturating_add(1), free)
+}
 
 /// A client: its certificate, or its network if it has none. Behind a load balancer, many clients
 /// have one address.
@@ -30,6 +40,18 @@ impl ClientKey {
             Some(certificate) => HASHER.hash_one(certificate),
             None => HASHER.hash_one(network_of(address)),
         })
+    }
+
+    /// A client that has not proved a key: its IPv4 address, or its /48 of IPv6. One customer may
+    /// have all of a /48 (RFC 6177).
+    pub(crate) fn before_proof(address: IpAddr) -> Self {
+        Self::new(
+            None,
+            match address.to_canonical() {
+                IpAddr::V4(address) => address.into(),
+                IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 80 << 80).into(),
+            },
+        )
     }
 
     /// The place of the client in a table of this size, which is not 0.
@@ -82,7 +104,7 @@ impl ClientShares {
     /// Whether `client` may take one of `free` units.
     pub(crate) fn may_take(&self, client: ClientKey, free: usize) -> bool {
         let held = self.0.borrow().by_client.get(&client).copied().unwrap_or_default();
-        held < free.saturating_mul(SHARE)
+        may_take_one(held, free)
     }
 
     /// Takes one of `free` units; `None` if the client has its share.
@@ -92,7 +114,7 @@ impl ClientShares {
         }
         let mut held = self.0.borrow_mut();
         let count = held.by_client.entry(client).or_default();
-        if *count >= free.saturating_mul(SHARE) {
+        if !may_take_one(*count, free) {
             return None;
         }
         *count = count.saturating_add(1);
@@ -163,5 +185,9 @@ mod tests {
         assert_ne!(ClientKey::new(None, one), ClientKey::new(None, other));
         let [one, neighbour] = ["2001:db8::1", "2001:db8::2"].map(|it| it.parse().unwrap());
         assert_eq!(ClientKey::new(None, one), ClientKey::new(None, neighbour));
+        let [subnet, site] = ["2001:db8:0:9::1", "2001:db8:1::1"].map(|it| it.parse().unwrap());
+        assert_ne!(ClientKey::new(None, one), ClientKey::new(None, subnet));
+        assert_eq!(ClientKey::before_proof(one), ClientKey::before_proof(subnet));
+        assert_ne!(ClientKey::before_proof(one), ClientKey::before_proof(site));
     }
 }

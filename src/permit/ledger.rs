@@ -15,7 +15,7 @@ use std::hash::BuildHasherDefault;
 use bytes::Bytes;
 
 use super::ClientKey;
-use super::client_shares::{KeyItself, SHARE};
+use super::client_shares::{KeyItself, is_within_share};
 
 /// What bytes are held for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,6 +106,11 @@ pub(crate) fn usage() -> [ClassUse; BufferClass::ALL.len()] {
     LEDGER.with_borrow(|ledger| ledger.by_class)
 }
 
+/// Whether clients hold less than an eighth of the limit.
+pub(crate) fn is_nearly_empty() -> bool {
+    max_read() == usize::MAX
+}
+
 /// Maximum size of a read from an upstream, in bytes: less, the more clients hold.
 pub(crate) fn max_read() -> usize {
     LEDGER.with_borrow(|ledger| match ledger.clients.total.saturating_mul(8) / ledger.limit {
@@ -133,7 +138,7 @@ impl Ledger {
         let (book, limit) = self.book(holder.class);
         let free = limit.saturating_sub(book.total).saturating_sub(more);
         let held = book.held.get(&holder.client).copied().unwrap_or_default();
-        let permits = held.saturating_add(more) <= free.saturating_mul(SHARE);
+        let permits = is_within_share(held.saturating_add(more), free);
         if !permits && let Some(class) = self.by_class.get_mut(holder.class as usize) {
             class.rejections = class.rejections.saturating_add(1);
         }

@@ -9,7 +9,8 @@ use crate::config::Config;
 /// The part of the memory that is for buffers: one half. The rest is for the state of connections,
 /// fragmentation, and the socket buffers that the kernel counts.
 const BUFFER_PART: u64 = 2;
-/// Minimum for each worker, 8 MiB: less would stop the traffic of a few clients.
+/// Minimum for each worker, 8 MiB: less would stop the traffic of a few clients. All workers together
+/// get a quarter of a small memory at most.
 const MIN_FOR_WORKER: u64 = 8 << 20;
 /// The limit if the kernel tells none, 1 GiB.
 const UNKNOWN: u64 = 1 << 30;
@@ -22,10 +23,14 @@ pub(crate) fn buffers_of_worker(config: &Config) -> usize {
         let paths = config.filters.iter().map(|it| &it.path);
         let paths = paths.chain(config.lists.iter().map(|it| &it.path));
         let files: u64 = paths.filter_map(|path| Some(path.metadata().ok()?.len())).sum();
-        let free = memory_limit().saturating_sub(files.saturating_mul(2));
-        (free / BUFFER_PART / workers).max(MIN_FOR_WORKER)
+        buffers(memory_limit(), files, workers)
     });
     usize::try_from(for_worker).unwrap_or(usize::MAX)
+}
+
+fn buffers(memory: u64, files: u64, workers: u64) -> u64 {
+    let free = memory.saturating_sub(files.saturating_mul(2));
+    (free / BUFFER_PART / workers).max(MIN_FOR_WORKER.min(memory / 4 / workers))
 }
 
 fn memory_limit() -> u64 {
@@ -65,6 +70,14 @@ fn smallest_limit(root: &Path, cgroups: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_minimum_of_many_workers_stays_within_a_small_memory() {
+        let of_all = |memory, files, workers| (buffers(memory, files, workers) * workers) >> 20;
+        assert_eq!(of_all(512 << 20, 0, 4), 256);
+        assert_eq!(of_all(512 << 20, 250 << 20, 4), 32);
+        assert_eq!(of_all(64 << 20, 60 << 20, 32), 16);
+    }
 
     #[test]
     fn the_smallest_limit_of_all_ancestors_counts() {

@@ -154,7 +154,7 @@ async fn handshake(
         true => PlainHttp::Detect,
         false => PlainHttp::Ignore,
     };
-    let client = ClientKey::new(None, progress.peer.ip());
+    let client = ClientKey::before_proof(progress.peer.ip());
     let holder = Holder { client, class: BufferClass::Handshake };
     let hello = client_hello::read(tcp, plain_http, holder).await?;
     let snapshot = worker.snapshot();

@@ -19,7 +19,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use hyper::header::HeaderValue;
-use hyper::{Request, Response, StatusCode, Version, header};
+use hyper::{Method, Request, Response, StatusCode, Version, header};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 use tracing::debug;
@@ -200,7 +200,7 @@ fn check(
             response::rejection(&parts, rejection, in_flight)
         }));
     }
-    if !in_flight.take_share() {
+    if !in_flight.take_share(parts.method == Method::CONNECT) {
         return CheckedRequest::Rejected(Box::pin(async move {
             in_flight.discard_body(body).await;
             response::over_share(in_flight)

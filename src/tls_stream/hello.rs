@@ -104,7 +104,10 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> ClientHello<IO> {
                 }
             }
         }
-        Ok(false)
+        // rustls would take the bytes as the start of another message, and read them again each time.
+        let error =
+            io::Error::new(io::ErrorKind::InvalidData, "the first message is no ClientHello");
+        Err(HelloError { error, alert: DECODE_ERROR.into() })
     }
 
     /// The server name of a complete ClientHello, in lower case.

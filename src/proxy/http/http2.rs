@@ -23,8 +23,7 @@ use super::in_flight::HttpConnection;
 use super::response::ResponseBody;
 use super::{ClientChannels, ClientConnection, handle};
 use crate::client_log::Misuse;
-use crate::permit::BufferClass;
-use crate::permit::ledger::Held;
+use crate::permit::ledger;
 use crate::proxy::client_socket::ClientIo;
 use crate::proxy::io_events::WithIoEvents;
 use crate::proxy::message::h2_duplex::Http2Duplex;
@@ -58,9 +57,8 @@ pub(crate) struct Http2Server<IO> {
     io: GatheredIo<IO>,
     http: Rc<HttpConnection>,
     trailers: Rc<TrailerCheck>,
-    /// Flow-control window of each stream, in bytes, and the memory of those that have grown.
+    /// Flow-control window of each stream, in bytes.
     window: u32,
-    held: Held,
     is_closing: bool,
 }
 
@@ -87,11 +85,11 @@ impl<IO: ClientIo> Http2Server<IO> {
             .enable_connect_protocol()
             .handshake(below);
         let phase = Http2Phase::Handshake(handshake);
-        let held = Held::of(http.holder(BufferClass::Upload));
-        Self { phase, io, http, trailers, window: STREAM_WINDOW, held, is_closing: false }
+        Self { phase, io, http, trailers, window: STREAM_WINDOW, is_closing: false }
     }
 
-    /// Doubles the windows when servers have read two windows of a stream. They never shrink.
+    /// Doubles the windows when servers have read two windows of a stream and the ledger is nearly
+    /// empty. They never shrink.
     fn grow_windows(&mut self) {
         let next = self.window.saturating_mul(2);
         let Http2Phase::Open(connection) = &mut self.phase else { return };
@@ -99,13 +97,15 @@ impl<IO: ClientIo> Http2Server<IO> {
             return;
         }
         self.http.consumed.set(0);
-        let of_connection = next.saturating_mul(STREAMS_OF_WINDOW);
+        if !ledger::is_nearly_empty() || !self.http.set_window(next) {
+            return;
+        }
         // Fails while the client has not acknowledged the last change.
-        if self.held.resize(of_connection as usize)
-            && connection.set_initial_window_size(next).is_ok()
-        {
-            connection.set_target_window_size(of_connection);
+        if connection.set_initial_window_size(next).is_ok() {
+            connection.set_target_window_size(next.saturating_mul(STREAMS_OF_WINDOW));
             self.window = next;
+        } else {
+            self.http.set_window(self.window);
         }
     }
 

@@ -67,7 +67,9 @@ pub(crate) struct HttpConnection {
 /// The uploads in flight on one connection.
 struct Uploads {
     count: usize,
-    /// The first windows of their streams, and at most that of the connection.
+    /// Flow-control window of each stream, in bytes.
+    window: u32,
+    /// The windows of their streams, and at most that of the connection.
     held: Held,
 }
 
@@ -76,7 +78,7 @@ impl Uploads {
     fn change(&mut self, change: impl FnOnce(usize) -> usize) -> bool {
         self.count = change(self.count);
         let windows = self.count.min(STREAMS_OF_WINDOW as usize);
-        self.held.resize(windows.saturating_mul(STREAM_WINDOW as usize))
+        self.held.resize(windows.saturating_mul(self.window as usize))
     }
 }
 
@@ -109,6 +111,7 @@ impl HttpConnection {
             glitches: GlitchBudget::default(),
             uploads: RefCell::new(Uploads {
                 count: 0,
+                window: STREAM_WINDOW,
                 held: Held::of(Holder { client, class: BufferClass::Upload }),
             }),
             consumed: Rc::default(),
@@ -134,6 +137,18 @@ impl HttpConnection {
     /// The client as a holder of bytes.
     pub(crate) fn holder(&self, class: BufferClass) -> Holder {
         Holder { client: self.client, class }
+    }
+
+    /// Sets the window of each stream, in bytes. Returns whether the share of the client permits it;
+    /// otherwise nothing changes.
+    pub(super) fn set_window(&self, window: u32) -> bool {
+        let mut uploads = self.uploads.borrow_mut();
+        let before = std::mem::replace(&mut uploads.window, window);
+        let has_share = uploads.change(|count| count);
+        if !has_share {
+            uploads.window = before;
+        }
+        has_share
     }
 
     /// Logs that the client holds its share of the memory.
@@ -180,6 +195,8 @@ pub(crate) struct RequestInFlight {
     upload: Option<RequestUpload>,
     record: Option<Box<Record>>,
     held: Held,
+    /// Whether the request counts as an upload in flight.
+    holds_window: bool,
     is_http2: bool,
     /// Whether the client waits for `100 Continue` before it sends the body.
     pub(crate) expects_continue: bool,
@@ -213,17 +230,19 @@ impl RequestInFlight {
             upload,
             record,
             held,
+            holds_window: false,
             is_http2: parts.version == Version::HTTP_2,
             expects_continue: parts.headers.contains_key(header::EXPECT),
         }
     }
 
-    /// Takes the memory of the request from the client's share. Returns whether there is enough.
+    /// Takes the memory of the request from the client's share. Returns whether there is enough. A
+    /// tunnel takes a window as an upload does.
     #[must_use]
-    pub(crate) fn take_share(&mut self) -> bool {
+    pub(crate) fn take_share(&mut self, is_tunnel: bool) -> bool {
         let more = |uploads: usize| uploads.saturating_add(1);
-        let upload = self.upload.as_ref();
-        let has_share = upload.is_none_or(|_| self.http.uploads.borrow_mut().change(more))
+        self.holds_window = is_tunnel || self.upload.is_some();
+        let has_share = (!self.holds_window || self.http.uploads.borrow_mut().change(more))
             && self.held.resize(REQUEST);
         if !has_share {
             self.http.log_over_share(BufferClass::Request);
@@ -322,8 +341,10 @@ impl RequestInFlight {
 impl Drop for RequestInFlight {
     fn drop(&mut self) {
         self.observe_duration();
-        if let Some(upload) = &self.upload {
+        if self.holds_window {
             let _ = self.http.uploads.borrow_mut().change(|it| it.saturating_sub(1));
+        }
+        if let Some(upload) = &self.upload {
             // Over HTTP/1.1 the next request follows the body, so the rest must be read. A stream
             // of HTTP/2 is reset, because some clients wait for its end.
             if self.is_http2 {

@@ -64,12 +64,13 @@ pub(crate) fn begin_stream(
     in_flight: RequestInFlight,
 ) -> Response<ResponseBody> {
     in_flight.become_tunnel(StatusCode::OK);
+    let http = Rc::clone(http);
     let UpstreamResponse { response, lease } = accepted;
     let idle_timeout = http.service.config.limits.idle_timeout;
     let end_of_life = http.open.state.end_of_life();
     tokio::task::spawn_local(async move {
         if let Ok(client) = client.await {
-            let traffic = Rc::new(Traffic::new());
+            let traffic = Rc::new(Traffic::new(&http));
             let client = WithIoEvents::new(client, Rc::clone(&traffic));
             let end = carry_stream(client, tunnel, &traffic, idle_timeout, end_of_life).await;
             if let Some(record) = in_flight.record() {
@@ -130,8 +131,8 @@ where
 }
 
 /// The traffic of a stream's client.
-#[derive(Debug)]
 struct Traffic {
+    http: Rc<HttpConnection>,
     bytes: Cell<TunnelBytes>,
     last_byte: Cell<Instant>,
     /// Whether the client has closed its side.
@@ -139,8 +140,9 @@ struct Traffic {
 }
 
 impl Traffic {
-    fn new() -> Self {
+    fn new(http: &Rc<HttpConnection>) -> Self {
         Self {
+            http: Rc::clone(http),
             bytes: Cell::default(),
             last_byte: Cell::new(Instant::now()),
             client_has_closed: Cell::new(false),
@@ -154,6 +156,7 @@ impl Traffic {
             to_client: bytes.to_client.saturating_add(to_client as u64),
         });
         self.last_byte.set(Instant::now());
+        self.http.glitches.record_piece();
     }
 }
 
