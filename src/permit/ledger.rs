@@ -52,8 +52,6 @@ impl BufferClass {
 
 /// One of this many bytes of the limit is for handshakes.
 const HANDSHAKE_PART: usize = 4;
-/// Size of a piece that is too small to be counted by itself, in bytes.
-const UNCOUNTED: usize = 4 << 10;
 /// Size of reads from an upstream while the ledger is full, 16 KiB.
 pub(crate) const MIN_READ: usize = 16 << 10;
 
@@ -210,9 +208,9 @@ impl Holder {
     }
 
     /// The same bytes, held by the client until the last part of them is dropped. The charge of the
-    /// request covers the first piece of a body, and small ones.
-    pub(crate) fn hold(self, data: Bytes, is_first: bool) -> Bytes {
-        if data.len() <= if is_first { MIN_READ } else { UNCOUNTED } {
+    /// request covers the first [`MIN_READ`] bytes of a body, of which `before` are before these.
+    pub(crate) fn hold(self, data: Bytes, before: usize) -> Bytes {
+        if data.is_empty() || before.saturating_add(data.len()) <= MIN_READ {
             return data;
         }
         let mut held = Held::of(self);
@@ -258,7 +256,7 @@ mod tests {
         };
         let greedy = take(1, BufferClass::Request);
         assert_eq!(greedy.len(), 144, "three quarters of 3 MiB");
-        let further = holder(1, BufferClass::Response).hold(vec![7; 10_000].into(), false);
+        let further = holder(1, BufferClass::Response).hold(vec![7; 10_000].into(), MIN_READ);
         assert!(!holder(1, BufferClass::Response).has_share());
         assert!(holder(2, BufferClass::Response).has_share());
         assert_eq!(usage()[BufferClass::Response as usize].rejections, 1);
@@ -273,7 +271,13 @@ mod tests {
 
     #[test]
     fn a_piece_is_held_until_its_last_part_is_dropped() {
-        let piece = holder(1, BufferClass::Response).hold(vec![7; 10_000].into(), false);
+        let of_response = holder(1, BufferClass::Response);
+        let covered = of_response.hold(vec![7; 100].into(), MIN_READ - 100);
+        assert_eq!(bytes_of(BufferClass::Response), 0);
+        let small = of_response.hold(vec![7; 100].into(), MIN_READ);
+        assert_eq!(bytes_of(BufferClass::Response), 100);
+        drop((covered, small));
+        let piece = of_response.hold(vec![7; 10_000].into(), MIN_READ);
         let mut rest = piece.slice(..);
         let part = rest.split_to(1);
         drop((piece, rest));

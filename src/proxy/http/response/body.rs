@@ -53,8 +53,8 @@ enum BodySource {
 
 struct StreamedResponse {
     incoming: Incoming,
-    /// Whether a piece was read. The first one needs no share besides that of its request.
-    has_begun: bool,
+    /// Bytes that were read. The first piece needs no share besides that of its request.
+    read: usize,
     /// The wait for a share of the memory.
     share_wait: Option<Pin<Box<Sleep>>>,
     /// Returned when the body has ended: the upstream connection can be reused.
@@ -166,7 +166,7 @@ impl StreamedResponse {
     ) -> Self {
         Self {
             incoming,
-            has_begun: false,
+            read: 0,
             share_wait: None,
             lease: Some(lease),
             has_ended: false,
@@ -192,7 +192,7 @@ impl StreamedResponse {
         if self.has_ended {
             return Poll::Ready(None);
         }
-        if let Some(request) = request.filter(|_| self.has_begun) {
+        if let Some(request) = request.filter(|_| self.read > 0) {
             let has_waited = ready!(self.poll_share(context, request.http()));
             if let Err(error) = has_waited {
                 return Poll::Ready(Some(Err(error)));
@@ -237,9 +237,10 @@ impl StreamedResponse {
             if let Some(request) = request
                 && let Some(data) = frame.data_mut()
             {
-                let is_first = !std::mem::replace(&mut self.has_begun, true);
+                let before = self.read;
+                self.read = before.saturating_add(data.len());
                 let holder = request.http().holder(BufferClass::Response);
-                *data = holder.hold(std::mem::take(data), is_first);
+                *data = holder.hold(std::mem::take(data), before);
             }
         }
         Poll::Ready(frame)
