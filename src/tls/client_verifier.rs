@@ -45,7 +45,7 @@ pub const MAX_CERTIFICATES: usize = 10;
 pub struct ClientVerifier {
     anchors: Arc<TrustAnchors>,
     hints: Vec<DistinguishedName>,
-    /// The largest number of roots with the same name.
+    /// The largest number of CAs of the file with the same name.
     same_name: usize,
     algorithms: WebPkiSupportedAlgorithms,
     is_mandatory: bool,

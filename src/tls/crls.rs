@@ -24,6 +24,7 @@ use rustls::CertificateError;
 use rustls::pki_types::{CertificateDer, UnixTime};
 
 use self::scope::ScopedCertificate;
+use super::signature::Signed;
 use crate::config::ExpiredCrl;
 use crate::spki;
 
@@ -131,16 +132,26 @@ impl Crls {
         let (Ok(parsed), Ok(spki)) = (parsed, spki::of_certificate(certificate)) else {
             return false;
         };
-        let lists = self.by_issuer.get(parsed.subject()).map_or(&[][..], Vec::as_slice);
-        lists.iter().any(|loaded| *loaded.list.spki == *spki)
+        self.has_list_of(IssuerKey { name: parsed.subject(), spki: Some(spki) })
     }
 
-    /// Whether a list of the issuer that it names has the serial number of `certificate`.
+    /// Whether a list of this CA is in use, whichever certificates it covers.
+    pub(super) fn has_list_of(&self, ca: IssuerKey<'_>) -> bool {
+        let lists = self.by_issuer.get(ca.name).map_or(&[][..], Vec::as_slice);
+        lists.iter().any(|loaded| ca.spki.is_none_or(|spki| *loaded.list.spki == *spki))
+    }
+
+    /// Whether a list of the CA that signed `certificate` has its serial number.
     #[must_use]
     pub fn revoke(&self, certificate: &CertificateDer<'_>) -> bool {
-        webpki::EndEntityCert::try_from(certificate).is_ok_and(|parsed| {
-            let lists = self.by_issuer.get(parsed.issuer()).map_or(&[][..], Vec::as_slice);
-            lists.iter().any(|loaded| loaded.list.contains(parsed.serial()))
+        let parsed = webpki::EndEntityCert::try_from(certificate);
+        let (Ok(parsed), Ok(signed)) = (parsed, Signed::parse(certificate)) else { return false };
+        let lists = self.by_issuer.get(parsed.issuer()).map_or(&[][..], Vec::as_slice);
+        lists.iter().any(|LoadedList { list, .. }| {
+            let scoped = ScopedCertificate::parse(certificate);
+            list.contains(parsed.serial())
+                && list.covers(|| scoped.as_ref())
+                && signed.verify(&list.spki).is_ok()
         })
     }
 
@@ -218,15 +229,26 @@ impl Crls {
         self.by_issuer.values().flatten().map(|loaded| (loaded.file, loaded.path.as_path()))
     }
 
-    /// Raises `marks` to the versions of the lists.
+    /// Names the file in the mark of each list as its file: a copy has another path.
+    pub fn name_files(&mut self, marks: &CrlMarks) {
+        for loaded in self.by_issuer.values_mut().flatten() {
+            let file = marks.get(&loaded.list.id).and_then(|mark| mark.file.as_ref());
+            file.into_iter().for_each(|file| loaded.path.clone_from(file));
+        }
+    }
+
+    /// Raises `marks` to the versions of the lists, and records which of them are in use.
     pub fn raise(&self, marks: &mut CrlMarks) {
-        for LoadedList { list, .. } in self.by_issuer.values().flatten() {
+        marks.values_mut().for_each(|mark| mark.file = None);
+        for LoadedList { list, path, .. } in self.by_issuer.values().flatten() {
             let RevocationList { issuer, ca, version, .. } = list.as_ref();
             let mark = marks.entry(list.id.clone()).or_insert_with(|| CrlMark {
                 issuer: issuer.clone(),
                 ca: ca.clone(),
+                file: None,
                 version: *version,
             });
+            mark.file = Some(path.clone());
             mark.ca.clone_from(ca);
             if mark.version.is_older_than(version) {
                 mark.version = *version;

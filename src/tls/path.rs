@@ -29,8 +29,9 @@ pub(super) struct PathRoute {
 }
 
 impl PathRoute {
-    /// The first place in the file of the trust anchors. A client presents fewer certificates.
-    pub(super) const FILE: u32 = 0x100;
+    /// The first place in the file of the trust anchors. Certificates of a message and
+    /// of `client_auth.intermediates` have places below it.
+    pub(super) const FILE: u32 = 0x1_0000;
 
     /// The place of the trust anchor at `index`.
     pub(super) fn in_file(index: usize) -> Option<u32> {

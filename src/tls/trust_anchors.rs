@@ -3,7 +3,7 @@
 //! A file has roots, the intermediates below them, and pinned client certificates. A verifier that
 //! is built from them cannot fail. `docs/decisions/client-cas.md` has the reasons.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use rustls::DistinguishedName;
 use rustls::pki_types::pem::PemObject;
@@ -16,7 +16,7 @@ use super::signature::Signed;
 #[cfg(feature = "proxy")]
 use super::{CertificateSummary, Crls};
 use super::{FileContent, TlsFileError};
-use crate::spki::{self, CertificateFields, ValidityPeriod};
+use crate::spki::{self, CertificateFields, Element, ValidityPeriod};
 
 /// The certificates that may be at the end of a client's path, and the intermediates below them.
 #[derive(Debug)]
@@ -96,6 +96,7 @@ impl TrustAnchors {
         let mut facts = facts.collect::<Result<Vec<_>, _>>()?;
         let issuers = issuers(&certificates, &facts);
         tell_apart(&mut facts, &issuers);
+        demote_cross_signed(&certificates, &mut facts, &issuers);
         let of_kind = |kind| {
             let all = facts.iter().enumerate();
             all.filter(move |(_, it)| it.kind == kind).map(|(index, _)| index)
@@ -203,24 +204,30 @@ impl TrustAnchors {
         let limit = presented.len().saturating_add(MAX_CANDIDATES);
         for certificate in std::iter::once(leaf).chain(presented) {
             if let Ok(fields) = CertificateFields::of(certificate) {
-                self.add_above(fields.issuer, &mut found, limit);
+                self.add_above(fields.issuer, KeyIds::of(&fields).issuer, &mut found, limit);
             }
         }
         found
     }
 
-    /// Adds the intermediates that may lead from a certificate of `issuer` to a root.
+    /// Adds the intermediates that may lead from a certificate of `issuer` to a root. An intermediate
+    /// with another key identifier than that of the issuer is left out, as in OpenSSL: many CAs of
+    /// one name would use up the signature checks.
     fn add_above<'a>(
         &'a self,
         issuer: &[u8],
+        key_id: Option<&[u8]>,
         found: &mut SmallVec<[CertificateDer<'a>; 16]>,
         limit: usize,
     ) {
-        for (certificate, facts) in self.intermediates.iter().filter_map(|it| self.get(*it)) {
-            let is_above = *facts.subject == *issuer && found.len() < limit;
-            if is_above && !found.contains(certificate) {
+        let all = self.intermediates.iter().filter_map(|it| self.get(*it));
+        for (certificate, facts) in all.filter(|(_, facts)| *facts.subject == *issuer) {
+            let ids = CertificateFields::of(certificate).map(|fields| KeyIds::of(&fields));
+            let ids = ids.unwrap_or_default();
+            let is_other = key_id.zip(ids.own).is_some_and(|(wanted, own)| wanted != own);
+            if !is_other && found.len() < limit && !found.contains(certificate) {
                 found.push(CertificateDer::from(certificate.as_ref()));
-                self.add_above(&facts.issuer, found, limit);
+                self.add_above(&facts.issuer, ids.issuer, found, limit);
             }
         }
     }
@@ -233,14 +240,41 @@ impl TrustAnchors {
             .find(|index| self.certificates.get(*index) == Some(certificate))
     }
 
-    /// The largest number of roots with the same name.
+    /// The largest number of CAs with the same name.
     pub(super) fn same_name(&self) -> usize {
         let mut counts = HashMap::new();
-        for root in &self.roots {
-            let count = counts.entry(root.subject.as_ref()).or_insert(0_usize);
+        for ca in self.facts.iter().filter(|facts| facts.kind != AnchorKind::Pin) {
+            let count = counts.entry(&ca.subject).or_insert(0_usize);
             *count = count.saturating_add(1);
         }
         counts.into_values().max().unwrap_or(0)
+    }
+}
+
+/// The key identifiers in a certificate (RFC 5280, 4.2.1.1 and 4.2.1.2).
+#[derive(Default)]
+struct KeyIds<'a> {
+    own: Option<&'a [u8]>,
+    issuer: Option<&'a [u8]>,
+}
+
+impl<'a> KeyIds<'a> {
+    fn of(fields: &CertificateFields<'a>) -> Self {
+        const KEY_IDENTIFIER: u8 = 0x80;
+        let mut ids = Self::default();
+        let _ = fields.for_each_extension(|extension| {
+            let value = Element::only(extension.value).map(|value| value.content);
+            match extension.oid {
+                [0x55, 29, 14] => ids.own = value,
+                [0x55, 29, 35] => {
+                    let first = value.and_then(|mut value| Element::take(&mut value));
+                    ids.issuer = first.filter(|it| it.tag == KEY_IDENTIFIER).map(|it| it.content);
+                }
+                _ => {}
+            }
+            Some(())
+        });
+        ids
     }
 }
 
@@ -276,8 +310,8 @@ impl AnchorFacts {
     }
 }
 
-/// For each certificate, the indexes of the CAs that issued it, without itself. A certificate that
-/// names itself as its issuer has none.
+/// For each certificate, the indexes of the CAs that issued it. A certificate that its own key
+/// signed has none; a CA with a new key, which its old one signed, has the name of its issuer.
 fn issuers(certificates: &[CertificateDer<'_>], facts: &[AnchorFacts]) -> Vec<Vec<usize>> {
     let mut by_name: HashMap<&[u8], Vec<(usize, &[u8])>> = HashMap::new();
     for ((index, facts), certificate) in facts.iter().enumerate().zip(certificates) {
@@ -288,10 +322,14 @@ fn issuers(certificates: &[CertificateDer<'_>], facts: &[AnchorFacts]) -> Vec<Ve
         }
     }
     let issuers = facts.iter().zip(certificates).map(|(facts, certificate)| {
-        let named = by_name.get(&facts.issuer[..]).filter(|_| facts.issuer != facts.subject);
+        let named = by_name.get(&facts.issuer[..]);
         let (Some(named), Ok(signed)) = (named, Signed::parse(certificate)) else {
             return Vec::new();
         };
+        let own = spki::of_certificate(certificate).ok().filter(|_| facts.issuer == facts.subject);
+        if own.is_some_and(|own| signed.verify(own).is_ok()) {
+            return Vec::new();
+        }
         let signers = named.iter().filter(|(_, spki)| signed.verify(spki).is_ok());
         signers.map(|(index, _)| *index).collect()
     });
@@ -326,6 +364,40 @@ fn tell_apart(facts: &mut [AnchorFacts], issuers: &[Vec<usize>]) {
             open.retain(|index| *index != top);
         } else {
             open = rest;
+        }
+    }
+}
+
+/// Makes intermediates of the certificates that a CA outside the file issued for the key of an
+/// intermediate. They would end its paths before the root that may have revoked it.
+fn demote_cross_signed(
+    certificates: &[CertificateDer<'_>],
+    facts: &mut [AnchorFacts],
+    issuers: &[Vec<usize>],
+) {
+    let ca = |index: usize| {
+        let spki = certificates.get(index).and_then(|it| spki::of_certificate(it).ok());
+        facts.get(index).map(|facts| &facts.subject).zip(spki)
+    };
+    let of_kind = |kind| {
+        let all = facts.iter().enumerate();
+        all.filter(move |(_, it)| it.kind == kind).map(|(index, facts)| (index, facts))
+    };
+    let below: HashSet<_> =
+        of_kind(AnchorKind::Intermediate).filter_map(|(index, _)| ca(index)).collect();
+    let (cross, others): (Vec<_>, Vec<_>) =
+        of_kind(AnchorKind::Root).partition(|(index, facts)| {
+            facts.issuer != facts.subject
+                && issuers.get(*index).is_some_and(Vec::is_empty)
+                && ca(*index).is_some_and(|ca| below.contains(&ca))
+        });
+    if others.is_empty() {
+        return; // no path would have an end
+    }
+    let cross: Vec<_> = cross.into_iter().map(|(index, _)| index).collect();
+    for index in cross {
+        if let Some(facts) = facts.get_mut(index) {
+            facts.kind = AnchorKind::Intermediate;
         }
     }
 }

@@ -107,7 +107,7 @@ fn join(marks: &mut CrlMarks, others: &CrlMarks) {
     for (id, other) in others {
         let mark = marks.entry(id.clone()).or_insert_with(|| other.clone());
         if mark.version.is_older_than(&other.version) {
-            mark.version = other.version;
+            mark.clone_from(other);
         }
     }
 }
@@ -121,7 +121,7 @@ mod tests {
         let version = CrlVersion { number: None, this_update };
         CrlMarks::from([(
             list.to_owned(),
-            CrlMark { issuer: "CN=CA".to_owned(), ca: String::new(), version },
+            CrlMark { issuer: "CN=CA".to_owned(), ca: String::new(), file: None, version },
         )])
     }
 

@@ -4,7 +4,7 @@
 //! A copy has the bytes of the file. It is used only if it has the SHA-256 of the file in use when
 //! it is written, or, for a CRL, a signature of a CA in use. A file with a private key has no copy.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,8 +20,8 @@ use crate::regular_file;
 use crate::snapshot::credential_owner::CredentialOwner;
 use crate::tls::{CrlIssuers, CrlLoader, CrlMarks, Crls};
 
-/// Start of the name of the copy of a file with CAs. The SHA-256 of owner, key and path in hex
-/// follows.
+/// Start of the name of the copy of a file with CAs. Two SHA-256 in hex follow: of owner, key and
+/// path, and of the content.
 const CA_PREFIX: &str = "last-good-ca-";
 /// Start of the name of the copy of a file with CRLs. Its SHA-256 in hex follows.
 const CRL_PREFIX: &str = "last-good-crl-";
@@ -39,8 +39,9 @@ impl KeptFile {
     pub(crate) fn of_ca(owner: &CredentialOwner, key: &str, path: &Path, sha256: [u8; 32]) -> Self {
         let place = [owner.table(), owner.name(), key].join("\0");
         let place = [place.as_bytes(), b"\0", path.as_os_str().as_encoded_bytes()].concat();
-        let place = HEXLOWER.encode(digest(&SHA256, &place).as_ref());
-        Self { name: format!("{CA_PREFIX}{place}"), path: path.to_owned(), sha256 }
+        let [place, content] =
+            [digest(&SHA256, &place).as_ref(), &sha256].map(|it| HEXLOWER.encode(it));
+        Self { name: format!("{CA_PREFIX}{place}-{content}"), path: path.to_owned(), sha256 }
     }
 
     /// A file with CRLs.
@@ -61,8 +62,7 @@ impl KeptFile {
 
     /// The content of the file at `path`, if the file is the one in use.
     fn read_from(&self, path: &Path) -> Option<Vec<u8>> {
-        let content = read(path).ok()?;
-        (digest(&SHA256, &content).as_ref() == self.sha256).then_some(content)
+        read(path).ok().filter(|content| sha256(content) == self.sha256)
     }
 }
 
@@ -71,23 +71,34 @@ impl KeptFile {
 pub(crate) struct KeptCredentials {
     /// `None` without a state directory. There are no copies then.
     directory: Option<PathBuf>,
-    /// The SHA-256 of each copy that this process knows, by name. `None` before the first time.
-    written: Option<BTreeMap<String, [u8; 32]>>,
+    /// The names of the copies that this process wrote or compared.
+    written: BTreeSet<String>,
 }
 
 impl KeptCredentials {
     /// The copies in `directory`.
     pub(crate) fn new(directory: Option<&Path>) -> Self {
-        Self { directory: directory.map(Path::to_owned), written: None }
+        Self { directory: directory.map(Path::to_owned), written: BTreeSet::new() }
     }
 
-    /// The content of the copy of `file`.
+    /// The content of the copy of the file with CAs that `key` of `owner` names.
     ///
     /// # Errors
-    /// Returns an error if there is no copy, or if it cannot be read.
-    pub(crate) fn read(&self, file: &KeptFile) -> io::Result<Vec<u8>> {
-        let directory = self.directory.as_ref().ok_or(io::ErrorKind::NotFound)?;
-        read(&directory.join(&file.name))
+    /// Returns an error if there is no copy with its SHA-256.
+    pub(crate) fn read_ca(
+        &self,
+        owner: &CredentialOwner,
+        key: &str,
+        path: &Path,
+    ) -> io::Result<Vec<u8>> {
+        let directory = self.directory.iter();
+        let copies = directory.flat_map(|directory| copies(directory, &[CA_PREFIX]));
+        let mut copies = copies.filter_map(|copy| {
+            let content = read(&copy).ok()?;
+            let name = KeptFile::of_ca(owner, key, path, sha256(&content)).name;
+            (copy.file_name()? == name.as_str()).then_some(content)
+        });
+        copies.next().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     /// The lists of `issuers` in all copies that are not older than `marks`.
@@ -99,7 +110,9 @@ impl KeptCredentials {
                 loader.add(&path, &content);
             }
         }
-        loader.finish().crls
+        let mut crls = loader.finish().crls;
+        crls.name_files(marks);
+        crls
     }
 
     /// Writes a copy of each file `in_use` that has changed, and removes other copies. A file that
@@ -115,34 +128,40 @@ impl KeptCredentials {
         let Some(directory) = self.directory.clone().filter(|_| may_write) else { return Ok(()) };
         let failed =
             |source| LoadError::LastGoodCredentials { directory: directory.clone(), source };
-        let mut kept = BTreeMap::new();
+        let in_use: Vec<_> = in_use.collect();
+        // Before a write that may fail: a CA of an outdated copy must not be trusted again.
+        for path in copies(&directory, &[CA_PREFIX, CRL_PREFIX]) {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            if !in_use.iter().any(|file| file.name == name) {
+                fs::remove_file(&path).map_err(failed)?;
+            }
+        }
+        let mut kept = BTreeSet::new();
         for KeptFile { name, path, sha256 } in in_use {
-            let is_written =
-                self.written.as_ref().is_some_and(|written| written.get(&name) == Some(&sha256));
+            let is_written = self.written.contains(&name) || kept.contains(&name);
             let copy = directory.join(&name);
             let file = KeptFile { name, path, sha256 };
-            if is_written || kept.contains_key(&file.name) || file.read_from(&copy).is_some() {
-                kept.insert(file.name, sha256);
+            if is_written || file.read_from(&copy).is_some() {
+                kept.insert(file.name);
             } else if let Some(content) =
                 file.read_from(&file.path).filter(|content| !has_private_key(content))
             {
                 let size = content.len() as u64;
                 file::write_with(&directory, size, move || state_file::replace(&copy, &content))
                     .map_err(failed)?;
-                kept.insert(file.name, sha256);
+                kept.insert(file.name);
             }
         }
-        if self.written.as_ref() != Some(&kept) {
-            for path in copies(&directory, &[CA_PREFIX, CRL_PREFIX]) {
-                let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-                if !kept.contains_key(name) {
-                    fs::remove_file(&path).map_err(failed)?;
-                }
-            }
-            self.written = Some(kept);
-        }
+        self.written = kept;
         Ok(())
     }
+}
+
+/// SHA-256 of the content of a file.
+pub(crate) fn sha256(content: &[u8]) -> [u8; 32] {
+    let mut sha256 = [0; 32];
+    sha256.copy_from_slice(digest(&SHA256, content).as_ref());
+    sha256
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {

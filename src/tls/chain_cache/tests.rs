@@ -376,3 +376,13 @@ fn only_a_client_that_holds_its_key_keeps_its_chain_in_use() {
     connect(&verifier, &client, &[&client], NOW).unwrap();
     assert_eq!(is_old(), Some(false));
 }
+
+#[test]
+fn a_certificate_is_revoked_by_a_list_of_the_key_that_signed_it_only() {
+    let [issuer, twin] = [0, 1].map(|_| Party::root("ca"));
+    let mut client = parameters("client", -1..1);
+    client.serial_number = Some(SerialNumber::from(7));
+    let client = issuer.certify(client).certificate;
+    assert!(issuer.crl(&[7], 9).revoke(&client));
+    assert!(!twin.crl(&[7], 9).revoke(&client));
+}

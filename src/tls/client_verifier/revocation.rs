@@ -20,7 +20,7 @@ pub(super) struct Revocation {
 
 impl Revocation {
     /// Checks each certificate of the path with the key that signed it. The issuer of the client
-    /// needs a list; other CAs are checked as far as there are lists.
+    /// needs a list; the certificate of another CA is checked if its issuer has any list.
     pub(super) fn check(
         &self,
         path: &webpki::VerifiedPath<'_>,
@@ -31,8 +31,13 @@ impl Revocation {
         let mut is_client = true;
         let mut check = |issuer: &[u8], name: &[u8], certificate: &webpki::Cert<'_>| {
             let spki = spki::of_certificate(issuer).map_err(|_| webpki::Error::BadDer)?;
-            match self.check_one(IssuerKey { name, spki: Some(spki) }, certificate, now) {
-                Err(webpki::Error::UnknownRevocationStatus) if !is_client => Ok(()),
+            let ca = IssuerKey { name, spki: Some(spki) };
+            match self.check_one(ca, certificate, now) {
+                Err(webpki::Error::UnknownRevocationStatus)
+                    if !is_client && !self.crls.has_list_of(ca) =>
+                {
+                    Ok(())
+                }
                 result => {
                     is_client = false;
                     result

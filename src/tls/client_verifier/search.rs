@@ -164,7 +164,7 @@ impl ClientVerifier {
             let certificate = certificate.der();
             let index = intermediates.iter().position(|presented| *presented == certificate);
             places.push(match index {
-                Some(index) => u32::from(u8::try_from(index.checked_add(1)?).ok()?),
+                Some(index) => u32::from(u16::try_from(index.checked_add(1)?).ok()?),
                 None => PathRoute::in_file(self.anchors.position(&certificate)?)?,
             });
             not_after = not_after.min(spki::not_after(&certificate).ok()?);

@@ -24,7 +24,7 @@ pub(super) struct Counted<'a> {
 
 impl SignatureBudget {
     /// The budget of one search. A certificate names its issuer and not the key of the issuer: of
-    /// `same_name` roots, all but one fail for a good client.
+    /// `same_name` CAs of the file, all but one fail for a good client.
     pub(super) fn new(same_name: usize) -> Self {
         let more = same_name.saturating_sub(1).saturating_mul(FAILED);
         Self(BUDGET.saturating_add(more).into())

@@ -213,3 +213,43 @@ fn a_reason_names_the_certificate_and_the_rule() {
     let problem = error(&[&limited_root], &[leaf]).unwrap();
     assert!(problem.contains("CN=limited has name constraints"), "{problem}");
 }
+
+#[test]
+fn many_issuing_cas_of_one_name_keep_no_client_of_one_of_them_out() {
+    let (root, anchor) = Ca::root("root");
+    for (has_identifiers, count) in [(true, 40), (false, 12)] {
+        let (mut cas, mut file): (Vec<_>, Vec<_>) =
+            (0..count).map(|_| root.certify("issuing")).unzip();
+        file.push(anchor.clone());
+        let mut client = CertificateParams::default();
+        client.use_authority_key_identifier_extension = has_identifiers;
+        let key = KeyPair::generate().unwrap();
+        let leaf = client.signed_by(&key, &cas.pop().unwrap().0).unwrap().der().clone();
+        assert_eq!(error(&file.iter().collect::<Vec<_>>(), &[leaf]), None, "{count}");
+    }
+}
+
+#[test]
+fn a_path_may_have_any_certificate_of_a_large_file() {
+    let (root, anchor) = Ca::root("root");
+    let mut presented: Vec<_> = (0..300).map(|it| root.certify(&format!("ca {it}")).1).collect();
+    let (issuing, certificate) = root.certify("issuing");
+    presented.push(certificate.clone());
+    let (leaf, now) = (issuing.leaf(), UnixTime::now());
+    let path = verifier(&anchor).find_path(&leaf, &presented, now).unwrap();
+    let chain: Vec<_> = std::iter::once(leaf).chain(presented).collect();
+    let path: Vec<_> = path.certificates(&chain).collect();
+    assert_eq!(path, [&chain[0], &certificate, &anchor]);
+}
+
+#[test]
+fn another_certificate_of_an_intermediate_and_a_new_key_of_a_root_end_no_path() {
+    let ((root, root_certificate), (other, _)) = (Ca::root("root"), Ca::root("other"));
+    let (issuing, certificate) = root.certify("issuing");
+    let cross = other.cross_sign("issuing", &issuing);
+    let renewed = root.cross_sign("root", &Ca::new("root"));
+    let file = vec![cross, renewed, certificate, root_certificate.clone()];
+    let anchors = TrustAnchors::new(file).unwrap();
+    let roots = anchors.with_kind().filter(|(_, kind)| *kind == crate::tls::AnchorKind::Root);
+    assert_eq!(roots.map(|(root, _)| root).collect::<Vec<_>>(), [&root_certificate]);
+}

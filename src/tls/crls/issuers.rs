@@ -24,6 +24,8 @@ struct CrlIssuer {
     name: Box<[u8]>,
     /// SubjectPublicKeyInfo in DER.
     spki: Box<[u8]>,
+    /// SHA-256 of name and key, in hex.
+    id: String,
     /// Whether the key usage, if there is one, has cRLSign (RFC 5280, 6.3.3 (f)).
     may_sign_lists: bool,
 }
@@ -125,6 +127,18 @@ impl CrlIssuers {
         Err(problem)
     }
 
+    /// Whether a CA with this name signed the list in DER.
+    pub(super) fn signed(&self, name: &[u8], list: &[u8]) -> bool {
+        Signed::parse(list)
+            .is_ok_and(|list| self.with_name(name).any(|ca| list.verify(&ca.spki).is_ok()))
+    }
+
+    /// Name and key of the CA with this SHA-256 of both, in hex, if it may sign lists.
+    pub(super) fn signer_with_id(&self, id: &str) -> Option<(&[u8], &[u8])> {
+        let known = self.0.iter().find(|known| known.id == id && known.may_sign_lists)?;
+        Some((&known.name, &known.spki))
+    }
+
     /// Whether a CA with this name and key may sign lists.
     pub(super) fn contains_signer(&self, name: &[u8], spki: &[u8]) -> bool {
         self.with_name(name).any(|known| *known.spki == *spki && known.may_sign_lists)
@@ -137,7 +151,8 @@ impl CrlIssuer {
         let fields = CertificateFields::of(certificate).ok()?;
         let name = Element::only(fields.subject)?.content.into();
         let may_sign_lists = PathRules::of(certificate)?.may_sign_lists();
-        Some(Self { name, spki: fields.spki.into(), may_sign_lists })
+        let id = super::list::ca_id(fields.subject, fields.spki);
+        Some(Self { name, spki: fields.spki.into(), id, may_sign_lists })
     }
 }
 

@@ -54,7 +54,6 @@ impl RevocationList {
         let spki = issuers.signer(issuer_name, &signed, &issuer)?;
         let extensions = Extensions::parse(fields.extensions)?;
         let point = extensions.issuing_distribution_point;
-        let hex = |parts: &[&[u8]]| HEXLOWER.encode(digest(&SHA256, &parts.concat()).as_ref());
         Ok(Self {
             issuer,
             version: CrlVersion { number: extensions.number, this_update: fields.this_update },
@@ -62,7 +61,7 @@ impl RevocationList {
             issuer_name: issuer_name.into(),
             spki: spki.into(),
             digest: sha256(der),
-            ca: hex(&[fields.issuer, spki]),
+            ca: ca_id(fields.issuer, spki),
             id: hex(&[fields.issuer, spki, point.unwrap_or_default()]),
             scope: point.map(Scope::parse).transpose()?,
             serials: Serials::parse(fields.entries)?,
@@ -99,11 +98,6 @@ impl RevocationList {
         }
     }
 
-    /// Whether the list may take the place of `other`, of the same CA.
-    pub(super) fn succeeds(&self, other: &Self) -> bool {
-        self.id == other.id || self.covers_all()
-    }
-
     /// Whether the list covers every certificate of its issuer.
     pub(super) fn covers_all(&self) -> bool {
         self.scope.is_none()
@@ -130,6 +124,15 @@ pub(super) fn issuer_name(der: &[u8]) -> Option<Box<[u8]>> {
         Ok::<_, CrlError>(name.into())
     });
     name.ok()
+}
+
+/// SHA-256 of the name of a CA in DER and of its SubjectPublicKeyInfo, in hex.
+pub(super) fn ca_id(name: &[u8], spki: &[u8]) -> String {
+    hex(&[name, spki])
+}
+
+fn hex(parts: &[&[u8]]) -> String {
+    HEXLOWER.encode(&sha256(&parts.concat()))
 }
 
 /// SHA-256 of a file or of a list in DER.

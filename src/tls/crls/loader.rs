@@ -26,13 +26,15 @@ pub struct CrlLoader<'a> {
     /// The lists in use. They are not verified again. Those of a CA stay in use if its update is
     /// rejected, although they have expired.
     pub in_use: Option<&'a Crls>,
-    /// Whether each list in use must have a successor. Without one, clients would be rejected.
-    /// Otherwise a list without a successor stays in use only if a file cannot be used.
-    pub keep_lists: bool,
+    /// Whether the files were in use before. A left-over list of a removed CA is then no problem, not
+    /// even if no list is left.
+    pub is_reload: bool,
     /// The lists so far.
     crls: Crls,
     problems: Vec<CrlProblem>,
-    /// The files of which no list is used.
+    /// All files.
+    files: Vec<PathBuf>,
+    /// The files that cannot be used, or have a list that cannot be told to be of a CA.
     unusable: Vec<PathBuf>,
 }
 
@@ -52,12 +54,13 @@ pub struct CrlUpdate {
 struct CrlProblem {
     path: PathBuf,
     source: TlsFileError,
-    /// The issuer that the list names, without the outer SEQUENCE. `None` for a file.
+    /// Name of the CA that signed the list, without the outer SEQUENCE. `None` for a file, and for a
+    /// list that anybody may have made: it must not hold back the lists of the CA that it names.
     issuer: Option<Box<[u8]>>,
 }
 
-/// A list of a file, or its problem and the issuer that it names.
-type ReadList = Result<Arc<RevocationList>, (CrlError, Box<[u8]>)>;
+/// A list of a file, or its problem and the name of the CA that signed it.
+type ReadList = Result<Arc<RevocationList>, (CrlError, Option<Box<[u8]>>)>;
 
 impl<'a> CrlLoader<'a> {
     /// A loader without lists. `now` is in seconds since the Unix epoch.
@@ -69,9 +72,9 @@ impl<'a> CrlLoader<'a> {
         now: u64,
     ) -> Self {
         let crls = Crls { is_required: true, ..Crls::default() };
-        let (problems, unusable) = (Vec::new(), Vec::new());
-        let (in_use, keep_lists) = (None, false);
-        Self { issuers, expired, marks, now, in_use, keep_lists, crls, problems, unusable }
+        let (problems, files, unusable) = (Vec::new(), Vec::new(), Vec::new());
+        let (in_use, is_reload) = (None, false);
+        Self { issuers, expired, marks, now, in_use, is_reload, crls, problems, files, unusable }
     }
 
     /// Adds the lists in the content of the file at `path`, PEM or DER. Lists of other CAs are not
@@ -86,6 +89,7 @@ impl<'a> CrlLoader<'a> {
                 return;
             }
         };
+        self.files.push(path.to_owned());
         let file = list::sha256(content);
         for (position, list) in (1..).zip(lists) {
             let path = path.to_owned();
@@ -94,9 +98,12 @@ impl<'a> CrlLoader<'a> {
                 Err((CrlError::UnknownIssuer { issuer }, _)) => {
                     self.crls.warnings.push(CrlWarning::Unused { path, position, issuer });
                 }
-                Err((source, name)) => {
+                Err((source, issuer)) => {
+                    if issuer.is_none() {
+                        self.unusable.push(path.clone());
+                    }
                     let source = TlsFileError::Crl { position, source };
-                    self.problems.push(CrlProblem { path, source, issuer: Some(name) });
+                    self.problems.push(CrlProblem { path, source, issuer });
                 }
             }
         }
@@ -105,6 +112,7 @@ impl<'a> CrlLoader<'a> {
     /// Notes that the file at `path` cannot be used. The lists in use that it may have replaced
     /// stay in use.
     pub fn skip(&mut self, path: &Path) {
+        self.files.push(path.to_owned());
         self.unusable.push(path.to_owned());
     }
 
@@ -115,7 +123,10 @@ impl<'a> CrlLoader<'a> {
             let der = der?;
             lists.push(match (self.verify(&der), list::issuer_name(&der)) {
                 (Ok(list), _) => Ok(list),
-                (Err(source), Some(issuer)) => Err((source, issuer)),
+                (Err(source), Some(issuer)) => {
+                    let is_signed = self.issuers.signed(&issuer, &der);
+                    Err((source, Some(issuer).filter(|_| is_signed)))
+                }
                 (Err(source), None) => return Err(TlsFileError::Crl { position, source }),
             });
         }
@@ -162,52 +173,34 @@ impl<'a> CrlLoader<'a> {
     }
 
     /// The lists to use. The lists of a CA that are in use stay if one of its new lists cannot be
-    /// used, is older than its mark or has expired, or if one in use has no successor.
+    /// used, is older than its mark or has expired, or if a file lost one of them.
     #[must_use]
     pub fn finish(mut self) -> CrlUpdate {
         let mut problems = std::mem::take(&mut self.problems);
+        let (lost_cas, lost) = self.lost();
+        let is_lost = lost.iter().any(|lost| !self.unusable.contains(&lost.path));
+        problems.extend(lost.into_iter().filter(|lost| !self.unusable.contains(&lost.path)));
         let (mut lists, mut of_cas) = (Vec::<LoadedList>::new(), Vec::new());
-        let (mut is_lost, mut is_kept) = (false, false);
         for (name, spki) in self.cas() {
             let [added, in_use] =
                 [Some(&self.crls), self.in_use].map(|crls| of_ca(crls, name, spki));
             let mut rejected: Vec<_> = added
                 .iter()
                 .filter_map(|loaded| Some((loaded, self.check(&loaded.list, &added, &in_use)?)))
-                .map(|(loaded, source)| {
-                    let position = loaded.position;
-                    (loaded.path.clone(), TlsFileError::Crl { position, source })
+                .map(|(loaded, source)| CrlProblem {
+                    path: loaded.path.clone(),
+                    source: TlsFileError::Crl { position: loaded.position, source },
+                    issuer: Some(name.into()),
                 })
                 .collect();
-            let lost =
-                in_use.iter().find(|old| !added.iter().any(|new| new.list.succeeds(&old.list)));
             let is_named = problems.iter().any(|it| it.issuer.as_deref() == Some(name));
-            // The problem of the list or of the file says enough.
-            if let Some(lost) = lost.filter(|lost| !self.unusable.contains(&lost.path))
-                && self.keep_lists
-                && !is_named
-            {
-                let point = lost.list.distribution_point().filter(|_| !added.is_empty());
-                let issuer = lost.list.issuer.clone();
-                rejected.push((lost.path.clone(), TlsFileError::CrlMissing { issuer, point }));
-                is_lost = true;
-            }
-            let may_lose = !self.keep_lists && self.unusable.is_empty();
-            if is_named || !rejected.is_empty() || lost.is_some() && !may_lose {
-                is_kept |= !in_use.is_empty();
-                lists.extend(in_use.into_iter().cloned());
-            } else {
-                lists.extend(added.into_iter().cloned());
-            }
-            let issuer = Some(Box::from(name));
-            of_cas.extend(rejected.into_iter().map(|(path, source)| CrlProblem {
-                path,
-                source,
-                issuer: issuer.clone(),
-            }));
+            let is_kept = is_named || !rejected.is_empty() || lost_cas.contains(&(name, spki));
+            let selected = if is_kept { in_use } else { added };
+            lists.extend(selected.into_iter().cloned());
+            of_cas.append(&mut rejected);
         }
         problems.append(&mut of_cas);
-        if is_lost || !self.keep_lists && lists.is_empty() {
+        if is_lost || !self.is_reload && lists.is_empty() {
             problems.splice(0..0, self.unused());
         }
         self.crls.by_issuer.clear();
@@ -215,13 +208,37 @@ impl<'a> CrlLoader<'a> {
             self.crls.by_issuer.entry(loaded.list.issuer_name.clone()).or_default().push(loaded);
         }
         self.warn_of_expired();
+        let is_from = |path: &PathBuf| self.crls.files().any(|(_, file)| file == path);
         let has_lists = |problem: &CrlProblem| match &problem.issuer {
             Some(name) => self.crls.by_issuer.contains_key(name),
-            None => is_kept,
+            None => is_from(&problem.path),
         };
-        let is_covered = problems.iter().all(has_lists) && (is_kept || self.unusable.is_empty());
+        let is_covered = problems.iter().all(has_lists) && self.unusable.iter().all(is_from);
         let problems = problems.into_iter().map(|problem| (problem.path, problem.source));
         CrlUpdate { problems: problems.collect(), crls: self.crls, is_covered }
+    }
+
+    /// The lists that were in use from one of the files, and have no successor: their CAs, and the
+    /// problems.
+    fn lost(&self) -> (Vec<(&'a [u8], &'a [u8])>, Vec<CrlProblem>) {
+        let all = || self.crls.by_issuer.values().flatten();
+        let in_use = || self.in_use.into_iter().flat_map(|crls| crls.by_issuer.values().flatten());
+        let lost = self.marks.iter().filter_map(|(id, mark)| {
+            let path = mark.file.as_ref().filter(|file| self.files.contains(file))?;
+            let succeeds =
+                |list: &RevocationList| list.id == *id || list.ca == mark.ca && list.covers_all();
+            if all().any(|loaded| succeeds(&loaded.list)) {
+                return None;
+            }
+            let ca = self.issuers.signer_with_id(&mark.ca)?;
+            let issuer = mark.issuer.clone();
+            let has_others = all().any(|loaded| loaded.list.ca == mark.ca);
+            let known = in_use().find(|loaded| loaded.list.id == *id && has_others);
+            let point = known.and_then(|loaded| loaded.list.distribution_point());
+            let source = TlsFileError::CrlMissing { issuer, point };
+            Some((ca, CrlProblem { path: path.clone(), source, issuer: Some(ca.0.into()) }))
+        });
+        lost.unzip()
     }
 
     /// The name and the key of each CA that has a list, new or in use.

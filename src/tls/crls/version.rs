@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 
 use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
@@ -101,6 +102,9 @@ pub struct CrlMark {
     /// SHA-256 of issuer and key, in hex; empty in a state file without it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub ca: String,
+    /// The file with the list, while the list is in use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
     /// The version of the list.
     #[serde(flatten)]
     pub version: CrlVersion,

@@ -151,3 +151,16 @@ fn validate_tells_the_trust_anchors_apart_and_names_those_that_admit_nobody() {
         assert!(output.contains(expected), "{expected}: {output}");
     }
 }
+
+#[test]
+fn an_issuing_ca_outside_of_every_list_of_its_root_issues_no_clients() {
+    let (pki, issuing, client) = root_and_issuing();
+    let origin = Origin::start();
+    rename(issuing.crl("sub.crl", &[], A_DAY), pki.path("sub.crl")).unwrap();
+    let point = Some("http://crl.example/a");
+    let list = RevocationList { distribution_point: point, ..RevocationList::new(1, &[]) };
+    pki.crl_with("clients.crl", &list);
+    let keygate =
+        configuration(&origin, "").client_auth("crls = [\"clients.crl\", \"sub.crl\"]").start(&pki);
+    rejects(&keygate, &client, "alert");
+}

@@ -2,15 +2,17 @@
 //!
 //! Guards: `finish` and `newer_mark` in `src/tls/crls/loader.rs`.
 
-use std::fs::{create_dir, write};
+use std::fs::{create_dir, read_to_string, rename, write};
 use std::time::Duration;
 
 use rcgen::{CertificateParams, CrlDistributionPoint};
 
 use super::revocation::{Scene, configuration, validate};
+use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki, RevocationList};
 use crate::support::proxy::Configure;
+use crate::support::scene::contains;
 use crate::support::{output_text, write_filter};
 
 const A: &str = "http://crl.example/a";
@@ -70,8 +72,8 @@ fn a_list_of_all_certificates_replaces_no_newer_list_of_a_distribution_point() {
     let mut newer = RevocationList::new(30, &[]);
     newer.issued += Duration::from_secs(600);
     scene.publish(scene.pem(&newer));
-    let text = std::fs::read_to_string(scene.pki.path("keygate.toml")).unwrap();
-    scene.keygate = crate::support::keygate::Keygate::configured(&scene.pki, &text);
+    let text = read_to_string(scene.pki.path("keygate.toml")).unwrap();
+    scene.keygate = Keygate::configured(&scene.pki, &text);
     scene.admits(&scene.revoked);
 }
 
@@ -90,4 +92,38 @@ fn a_distribution_point_without_a_list_any_more_is_told_and_its_list_stays() {
     scene.publish(list(&scene.pki, 22, &[&scene.revoked], None));
     scene.keygate.wait_for_generation(3);
     scene.is_as_it_was();
+}
+
+#[test]
+fn a_lost_list_is_told_at_a_restart_and_with_a_new_configuration_and_stays() {
+    let mut scene = scene();
+    let lost = format!("no revocation list of CN=Test CA for {A} is left");
+    scene.keygate.signal("TERM");
+    assert!(scene.keygate.ended().success());
+    scene.publish(list(&scene.pki, 4, &[], Some(B)));
+    let validated = output_text(&validate(&scene.pki));
+    assert!(validated.contains(&lost), "{validated}");
+    let text = read_to_string(scene.pki.path("keygate.toml")).unwrap();
+    scene.keygate = Keygate::configured(&scene.pki, &text);
+    scene.keygate.wait_for_status("the rejection", |status| {
+        contains(&status["services"][0]["last_reload"]["error"], &lost)
+    });
+    scene.is_as_it_was();
+
+    let limits = configuration(&scene.origin, "").limits("max_streams = 7");
+    let text = limits.global("state = { dir = \"state\" }").text();
+    write(scene.pki.path("next.toml"), &text).unwrap();
+    rename(scene.pki.path("next.toml"), scene.pki.path("keygate.toml")).unwrap();
+    scene.keygate.wait_for_generation(2);
+    scene.is_rejected("issuer", &lost);
+
+    // A file of another name divides the lists anew.
+    let next = list(&scene.pki, 5, &[], Some(B));
+    write(scene.pki.path("divided.crl"), next).unwrap();
+    let text = text.replace("clients.crl", "divided.crl");
+    write(scene.pki.path("next.toml"), &text).unwrap();
+    rename(scene.pki.path("next.toml"), scene.pki.path("keygate.toml")).unwrap();
+    scene.keygate.wait_for_generation(3);
+    let response = output_text(&scene.keygate.curl(&scene.good, &[]));
+    assert!(response.contains("alert"), "no list covers it: {response}");
 }

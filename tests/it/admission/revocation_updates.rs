@@ -18,19 +18,20 @@ use crate::support::proxy::Configure;
 use crate::support::{output_text, write_filter};
 
 #[test]
-fn an_older_revocation_list_is_rejected_also_with_a_changed_configuration() {
+fn an_older_revocation_list_is_rejected_with_a_changed_configuration_which_is_used() {
     let scene = scene(A_DAY, "");
     scene.refuses(&scene.revoked, "certificate revoked");
     let config = scene.pki.path("keygate.toml");
     let changed = configuration(&scene.origin, "").limits("max_streams = 7");
     std::fs::write(scene.pki.path("next.toml"), changed.text()).unwrap();
-    // Both files change. The list alone is rejected, and the new configuration must not load it.
+    // Both files change. The new configuration must not load the list, and needs none that is new.
     rename(scene.pki.old_crl("old.crl"), scene.pki.path("clients.crl")).unwrap();
     rename(scene.pki.path("next.toml"), config).unwrap();
     scene.keygate.wait_for("a refusal", |line| {
-        line["message"] == "configuration rejected, keeping the one in use"
-            && line["problem"].as_str().unwrap().contains("is older than the one that was in use")
+        line["message"] == "certificate update rejected, keeping those in use"
+            && line["error"].as_str().unwrap().contains("is older than the one that was in use")
     });
+    scene.keygate.wait_for_generation(2);
     scene.refuses(&scene.revoked, "certificate revoked");
     scene.admits(&scene.good);
 }

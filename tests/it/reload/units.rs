@@ -230,3 +230,16 @@ fn a_replaced_ca_is_not_trusted_although_the_lists_of_the_old_ones_are_left_over
     scene.admits(&newcomer);
     scene.refuses(&scene.client, "unknown ca");
 }
+
+#[test]
+fn a_forged_list_in_the_file_of_another_ca_holds_back_no_update() {
+    let scene = Scene::new();
+    let theirs = scene.theirs.signed_crl(&RevocationList::new(2, &[])).pem().unwrap();
+    scene.publish_forged("theirs.crl", theirs.as_bytes());
+    scene.is_rejected("crls", "its signature is not by CN=Test CA");
+    let ours = scene.ours.signed_crl(&RevocationList::new(3, &[&scene.client])).pem().unwrap();
+    scene.publish("ours.crl", ours);
+    scene.keygate.wait_for_generation(3);
+    scene.refuses(&scene.client, "certificate revoked");
+    scene.admits(&scene.stranger);
+}

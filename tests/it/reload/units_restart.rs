@@ -122,10 +122,12 @@ fn a_start_with_an_unusable_revocation_list_uses_the_last_good_one() {
         scene.pki.signed_crl(&list).pem().unwrap()
     };
     let older = scene.pki.signed_crl(&RevocationList::new(4, &[])).pem().unwrap();
+    let of_another = Pki::named("Another CA").signed_crl(&RevocationList::new(9, &[]));
     for (content, problem) in [
         (Some(ahead()), "in the future; correct the clock"),
         (Some("nonsense".to_owned()), "there is no revocation list in it"),
         (Some(older), "(number 4, issued "),
+        (Some(of_another.pem().unwrap()), "no revocation list of CN=Test CA is left"),
         (None, "clients.crl"),
     ] {
         scene.stop();
@@ -136,6 +138,13 @@ fn a_start_with_an_unusable_revocation_list_uses_the_last_good_one() {
         scene.starts_with_the_copy(problem);
         assert_eq!(scene.keygate.metric(CRLS), 0.0);
         assert_eq!(scene.copies(), copies, "{problem}");
+        // The file of the copy is known, so that no list is missing besides.
+        write(&file, "more nonsense").unwrap();
+        let error = "clients.crl: there is no revocation list in it";
+        scene.keygate.wait_for_status("the next rejection", |status| {
+            let last = &status["services"][0]["last_reload"]["error"];
+            contains(last, error) && !contains(last, "is left")
+        });
     }
     // Without a copy nobody knows who is revoked.
     scene.stop();
@@ -191,6 +200,16 @@ fn a_start_with_an_unusable_ca_file_uses_the_last_good_one() {
     assert_eq!(scene.keygate.metric(successful), 0.0);
     write(&file, &good).unwrap();
     scene.keygate.wait_for_metric(successful, 1.0);
+    scene.is_as_it_was();
+
+    // A copy with other bytes than those in use is not used.
+    scene.stop();
+    let copy = &scene.copies()[0];
+    write(&file, "nonsense").unwrap();
+    write(copy, read(Pki::named("Another CA").path("ca.pem")).unwrap()).unwrap();
+    scene.does_not_start("clients.pem: no certificate");
+    write(&file, &good).unwrap();
+    scene.start();
     scene.is_as_it_was();
 
     // The copy of another path is not used, and a copy that is no longer needed is removed.

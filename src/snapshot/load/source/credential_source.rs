@@ -27,7 +27,7 @@ use crate::snapshot::load::kept_credentials::KeptFile;
 use crate::snapshot::load::last_good::{LastGood, ReadIf, Reread, ValueChange};
 use crate::snapshot::load::load_errors::LoadErrors;
 use crate::snapshot::load::source::LoadContext;
-use crate::snapshot::report::{WaitingReport, client_list};
+use crate::snapshot::report::client_list;
 use crate::tls::{self, CrlError, CrlMarks, TlsFileError};
 use crate::unix_time::{self, rfc3339};
 
@@ -48,8 +48,8 @@ pub(crate) struct CredentialSource<C> {
     retry_at: Option<u64>,
     /// The units that were rejected at their last check.
     rejected: Vec<RejectedUnit>,
-    /// Why copies of the CAs and CRLs of clients are in use since the start.
-    last_good_in_use: Option<String>,
+    /// Whether copies of CAs or CRLs of clients are in use since the start.
+    has_copies: bool,
     /// Hold updates of CAs and CRLs that wait for the operator.
     pub(super) gates: ClientGates,
     /// Why recent clients were not asked about the last update of CAs or CRLs, or how many a new
@@ -103,10 +103,7 @@ impl<C: NamesCredentials> CredentialSource<C> {
             crls_checked_at: before.map_or(now, |before| before.crls_checked_at),
             retry_at: rejection.as_ref().and_then(retry_at),
             rejected: Vec::new(),
-            last_good_in_use: rejection
-                .as_ref()
-                .filter(|_| in_use.is_none())
-                .map(ToString::to_string),
+            has_copies: before.is_none() && rejection.is_some(),
             gates,
             tried: None,
             last_question: before.map(|it| it.last_question.clone()).unwrap_or_default(),
@@ -126,7 +123,9 @@ impl<C: NamesCredentials> CredentialSource<C> {
         }
         for unit in self.config.credential_files().units() {
             match self.rejected.iter().find(|rejected| rejected.unit == unit) {
-                Some(rejected) => rejected.count(self.name(), &self.metrics),
+                Some(rejected) => {
+                    rejected.record(self.name(), &self.metrics, self.gates.acceptable());
+                }
                 None => self.count(unit, ReloadResult::Loaded),
             }
         }
@@ -208,7 +207,7 @@ impl<C: NamesCredentials> CredentialSource<C> {
             Reread::Read(Ok(clients)) => {
                 self.replace_clients(clients, dry_run);
                 self.credentials.clients.record_loaded(now);
-                (self.retry_at, self.last_good_in_use) = (None, None);
+                (self.retry_at, self.has_copies) = (None, false);
                 self.record_loaded(&CredentialUnit::OF_CLIENTS, now);
                 ValueChange::Replaced
             }
@@ -277,21 +276,7 @@ impl<C: NamesCredentials> CredentialSource<C> {
         let reason = rejected.first().map(RejectedUnit::reason);
         if of(&mut self.credentials).record_rejection(reason, errors, now) {
             for unit in &rejected {
-                unit.count(self.name(), &self.metrics);
-                let (service, files, reason) = (self.name(), unit.unit.as_str(), unit.reason());
-                let error = &unit.error;
-                let waiting = self.gates.acceptable().filter(|_| unit.waits());
-                let sha256 = waiting.map(|waiting| waiting.sha256.as_str());
-                let clients = waiting.map(WaitingReport::client_list);
-                warn!(
-                    service,
-                    files,
-                    reason,
-                    error,
-                    sha256,
-                    clients,
-                    "certificate update rejected, keeping those in use"
-                );
+                unit.record(self.name(), &self.metrics, self.gates.acceptable());
             }
         }
         self.rejected.retain(|before| !units.contains(&before.unit));

@@ -1,11 +1,14 @@
 //! A unit of files of a service whose last check rejected it.
 
+use tracing::warn;
+
 use super::service_credentials::CRLS;
 use crate::metrics::{ControlMetrics, Label};
 use crate::snapshot::credential_unit::{CredentialRejectionReason, CredentialUnit};
 use crate::snapshot::crl_rejection_reason::CrlRejectionReason;
 use crate::snapshot::load::error::LoadError;
 use crate::snapshot::load::load_errors::LoadErrors;
+use crate::snapshot::report::WaitingReport;
 
 /// A unit of files that was rejected at its last check.
 #[derive(Debug)]
@@ -63,8 +66,26 @@ impl RejectedUnit {
         }
     }
 
-    /// Counts the rejection.
-    pub(super) fn count(&self, service: &str, metrics: &ControlMetrics) {
+    /// Logs and counts the rejection. `waiting` is the update of the service that waits.
+    pub(super) fn record(
+        &self,
+        service: &str,
+        metrics: &ControlMetrics,
+        waiting: Option<&WaitingReport>,
+    ) {
+        let (files, reason, error) = (self.unit.as_str(), self.reason(), &self.error);
+        let waiting = waiting.filter(|_| self.waits());
+        let sha256 = waiting.map(|waiting| waiting.sha256.as_str());
+        let clients = waiting.map(WaitingReport::client_list);
+        warn!(
+            service,
+            files,
+            reason,
+            error,
+            sha256,
+            clients,
+            "certificate update rejected, keeping those in use"
+        );
         match self.class {
             Class::Credential(reason) => {
                 metrics.record_credential_rejected(service, self.unit, reason);

@@ -68,8 +68,11 @@ impl<C: NamesCredentials> CredentialSource<C> {
     /// The conditions of the files that an operator must mend.
     pub(crate) fn warnings(&self, now: SystemTime) -> Vec<Warning> {
         let files = self.config.credential_files();
-        let last_good = self.last_good_in_use.iter().map(|error| {
-            let (owner, error) = (files.owner(), error.clone());
+        let copied = self.rejected.iter().filter(|rejected| {
+            self.has_copies && CredentialUnit::OF_CLIENTS.contains(&rejected.unit)
+        });
+        let last_good = copied.map(|rejected| {
+            let (owner, error) = (files.owner(), rejected.error.clone());
             Warning::LastGoodFilesInUse { owner, error }
         });
         let others = self.credentials.warnings(files, now);

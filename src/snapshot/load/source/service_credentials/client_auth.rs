@@ -4,7 +4,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use aws_lc_rs::digest::{SHA256, digest};
 use rustls::pki_types::CertificateDer;
 
 use super::service_file::ServiceFile;
@@ -13,7 +12,7 @@ use crate::snapshot::credential_unit::CredentialUnit;
 use crate::snapshot::load::context::LoadContext;
 use crate::snapshot::load::error::LoadError;
 use crate::snapshot::load::failure::{Failure, ReadError};
-use crate::snapshot::load::kept_credentials::{KeptCredentials, KeptFile};
+use crate::snapshot::load::kept_credentials::{KeptCredentials, KeptFile, sha256};
 use crate::snapshot::load::last_good::LastGood;
 use crate::snapshot::load::load_errors::{LoadErrors, both, none_of};
 use crate::snapshot::load::source::client_gates::{ClientGates, Trial};
@@ -110,11 +109,12 @@ pub(in crate::snapshot::load::source) struct KnownClients<'a> {
 
 impl ClientAuth {
     /// Reads all files that `client_auth` names, for the first time or for a new configuration. If
-    /// files are rejected at a start, copies of the last good ones are used; their errors are the
-    /// second value, and those of updates that wait in `gates` of the service with this id.
+    /// files are rejected, copies of the last good ones are used at a start, and for a new
+    /// configuration the CRLs in use. The second value has their errors, and those of updates that
+    /// wait in `gates` of the service with this id.
     ///
     /// # Errors
-    /// Returns the errors of all files that cannot be used and have no copy.
+    /// Returns the errors of all files that cannot be used and have no last good value.
     pub(super) fn load(
         files: CredentialFiles<'_>,
         known: KnownClients<'_>,
@@ -142,10 +142,11 @@ impl ClientAuth {
         });
         let (auth, rejection) = match loaded {
             Ok(loaded) => return Ok((loaded, None)),
-            Err(PartialUpdate { usable: Some(auth), errors }) if errors.iter().all(waits) => {
+            Err(PartialUpdate { usable: Some(auth), errors })
+                if !is_start || errors.iter().all(waits) =>
+            {
                 (auth, Some(errors))
             }
-            // Under new settings the files must be usable.
             Err(PartialUpdate { errors, .. }) if !is_start => return Err(errors),
             Err(PartialUpdate { errors, .. }) => match read(with_copies) {
                 Ok(auth) => (auth, None),
@@ -271,9 +272,7 @@ impl ClientCas {
         let anchors = file(TRUST_ANCHORS, path);
         let below = files.intermediates.map(|path| file("client_auth.intermediates", path));
         let kept = |file: ServiceFile<'_>, content: &[u8]| {
-            let mut sha256 = [0; 32];
-            sha256.copy_from_slice(digest(&SHA256, content).as_ref());
-            KeptFile::of_ca(&files.owner(), file.key, file.path, sha256)
+            KeptFile::of_ca(&files.owner(), file.key, file.path, sha256(content))
         };
         let trusted = read(anchors).and_then(|content| {
             Ok((anchors.trust_anchors(&content)?, vec![kept(anchors, &content)]))
@@ -301,8 +300,8 @@ impl ClientCas {
         }
         let kept = known.kept?;
         let read = |file: ServiceFile<'_>| {
-            let name = KeptFile::of_ca(&files.owner(), file.key, file.path, [0; 32]);
-            kept.read(&name).map_err(|source| file.unreadable(source))
+            let content = kept.read_ca(&files.owner(), file.key, file.path);
+            content.map_err(|source| file.unreadable(source))
         };
         Self::read(files, read).ok()
     }
@@ -329,7 +328,7 @@ fn read_crls(
     let kept = known.kept.map(|kept| kept.crls(issuers, known.marks));
     let mut loader = CrlLoader::new(issuers, files.expired_crl, known.marks, known.now);
     loader.in_use = known.in_use.map(|in_use| in_use.crls.as_ref()).or(kept.as_ref());
-    loader.keep_lists = known.is_reload;
+    loader.is_reload = known.is_reload;
     let mut errors = Vec::new();
     for file in crl_files(files) {
         match file.read_up_to(MAX_CRL_SIZE) {
