@@ -54,9 +54,9 @@ pub use load::{Loader, RefreshedSnapshot};
 pub use operator_decision::{GuardFile, NeedsOperator, WaitCause};
 pub use rejection_reason::RejectionReason;
 pub use report::{
-    AffectedClient, AuthorizerReport, CrlReport, ExceptionReport, FilterReport, ListReport,
-    PolicyReport, Rejection, ReloadReport, Report, ServiceReport, SignatureReport, WaitingReport,
-    WarningReport,
+    AffectedClient, AuthorizerReport, CrlReport, DryRunReport, ExceptionReport, FilterReport,
+    ListReport, PolicyReport, Rejection, ReloadReport, Report, ServiceReport, SignatureReport,
+    WaitingReport, WarningReport,
 };
 pub use routes::Routes;
 pub use warning::{CertificateFile, PeriodProblem, Warning};

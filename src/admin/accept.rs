@@ -4,6 +4,8 @@
 //! The body names the update by its SHA-256, so that an operator accepts exactly the file that they
 //! have checked.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -28,12 +30,9 @@ struct AcceptBody {
 
 #[derive(Serialize)]
 struct AcceptedBody<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    filter: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    list: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    service: Option<&'a str>,
+    /// The name, under the kind of the file.
+    #[serde(flatten)]
+    file: BTreeMap<&'static str, &'a str>,
     sha256: &'a str,
     generation: u64,
 }
@@ -54,11 +53,8 @@ pub(super) async fn respond(
     sent.map_err(|_| BadCommand::Stopping)?;
     Ok(match outcome.await.map_err(|_| BadCommand::Stopping)? {
         Ok(generation) => {
-            let name_of = |kind| (file == kind).then_some(&*name);
-            let [filter, list, service] =
-                [GuardFile::Filter, GuardFile::List, GuardFile::Service].map(name_of);
-            let sha256 = &body.sha256;
-            command::done(&AcceptedBody { filter, list, service, sha256, generation })
+            let file = BTreeMap::from([(file.as_str(), name.as_str())]);
+            command::done(&AcceptedBody { file, sha256: &body.sha256, generation })
         }
         Err(error) => text(status_of(&error), &error.to_string()),
     })

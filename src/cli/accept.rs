@@ -1,6 +1,7 @@
 //! `keygate filter accept`, `keygate list accept` and `keygate service accept`: show an update that
 //! waits for the operator, and accept it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::ValueHint;
@@ -65,12 +66,9 @@ struct AcceptResponse {
 /// A waiting update, or one that was accepted.
 #[derive(Serialize)]
 struct Update<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    filter: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    list: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    service: Option<&'a str>,
+    /// The name, under the kind of the file.
+    #[serde(flatten)]
+    file: BTreeMap<&'static str, &'a str>,
     sha256: &'a str,
     /// Path of a file of a service.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -105,12 +103,9 @@ pub(super) fn run(file: GuardFile, args: &Args) -> Result<Exit, CliError> {
         None => None,
     };
     let name = &args.name;
-    let name_of = |kind| (file == kind).then_some(name.as_str());
     if args.json {
         print_json(&Update {
-            filter: name_of(GuardFile::Filter),
-            list: name_of(GuardFile::List),
-            service: name_of(GuardFile::Service),
+            file: BTreeMap::from([(file.as_str(), name.as_str())]),
             sha256: &waiting.sha256,
             path: waiting.path.as_deref(),
             revision: (file == GuardFile::Filter).then_some(waiting.revision),

@@ -15,7 +15,9 @@ use serde::Serialize;
 
 pub use self::authorizer::AuthorizerReport;
 pub(super) use self::filter::client_list;
-pub use self::filter::{AffectedClient, FilterReport, SignatureReport, WaitingReport};
+pub use self::filter::{
+    AffectedClient, DryRunReport, FilterReport, SignatureReport, WaitingReport,
+};
 pub use self::list::ListReport;
 pub use self::policy::PolicyReport;
 pub use self::rejections::Rejection;

@@ -2,7 +2,9 @@
 
 use super::Badge;
 use crate::admin::remedy;
-use crate::snapshot::{AffectedClient, FilterReport, ListReport, ReloadReport, WaitingReport};
+use crate::snapshot::{
+    AffectedClient, DryRunReport, FilterReport, ListReport, ReloadReport, WaitingReport,
+};
 use crate::unix_time::ago;
 
 pub(super) struct FilterRow<'a> {
@@ -38,9 +40,11 @@ pub(super) struct WaitingUpdate<'a> {
 }
 
 impl<'a> WaitingUpdate<'a> {
-    fn new(waiting: &'a WaitingReport, command: String) -> Self {
+    fn new(report: &'a DryRunReport, kind: &str, name: &str, config: Option<&str>) -> Option<Self> {
+        let waiting = report.waiting.as_ref().filter(|_| report.acceptable)?;
         let WaitingReport { new_hits, sha256, clients, .. } = waiting;
-        Self { new_hits: *new_hits, sha256, command, affected: clients }
+        let command = remedy::accept(kind, name, config);
+        Some(Self { new_hits: *new_hits, sha256, command, affected: clients })
     }
 }
 
@@ -48,7 +52,7 @@ impl<'a> FilterRow<'a> {
     /// `config` is the path of the configuration.
     pub(super) fn new(report: &'a FilterReport, config: Option<&str>, now: u64) -> Self {
         let summary = &report.summary;
-        let state = if report.acceptable {
+        let state = if report.dry_run.acceptable {
             Badge::new("warn", "an update waits")
         } else if report.last_good_in_use {
             Badge::new("bad", "last good filter in use, file rejected")
@@ -76,9 +80,7 @@ impl<'a> FilterRow<'a> {
             loaded: ago(report.loaded, now),
             last_reload: outcome(&report.last_reload, now),
             rejection: report.last_rejection.as_ref().map(|it| reason(it, now)),
-            waiting: report.waiting.as_ref().filter(|_| report.acceptable).map(|waiting| {
-                WaitingUpdate::new(waiting, remedy::accept("filter", &report.name, config))
-            }),
+            waiting: WaitingUpdate::new(&report.dry_run, "filter", &report.name, config),
         }
     }
 }
@@ -104,7 +106,7 @@ impl<'a> ListRow<'a> {
     /// `config` is the path of the configuration.
     pub(super) fn new(report: &'a ListReport, config: Option<&str>, now: u64) -> Self {
         let is_rejected = report.last_reload.error.is_some();
-        let state = if report.acceptable {
+        let state = if report.dry_run.acceptable {
             Badge::new("warn", "an update waits")
         } else if report.last_good_in_use {
             Badge::new("bad", "last good list in use, file rejected")
@@ -126,9 +128,7 @@ impl<'a> ListRow<'a> {
             signature: report.signature.as_ref().map(ToString::to_string),
             last_reload: outcome(&report.last_reload, now),
             rejection: is_rejected.then(|| reason(&report.last_reload, now)),
-            waiting: report.waiting.as_ref().filter(|_| report.acceptable).map(|waiting| {
-                WaitingUpdate::new(waiting, remedy::accept("list", &report.name, config))
-            }),
+            waiting: WaitingUpdate::new(&report.dry_run, "list", &report.name, config),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{CertificateExpiry, CrlReport, PolicyReport, ReloadReport, WaitingReport};
+use super::{CertificateExpiry, CrlReport, DryRunReport, PolicyReport, ReloadReport};
 use crate::config::AuthorizerConfig;
 use crate::snapshot::last_question::LastQuestion;
 use crate::tls::{AnchorCounts, Crls};
@@ -37,15 +37,9 @@ pub struct AuthorizerReport {
     pub crls: Vec<CrlReport>,
     /// The last attempt to read the files.
     pub last_reload: ReloadReport,
-    /// The first update of CAs or CRLs that waits for the operator.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub waiting: Option<WaitingReport>,
-    /// Whether the file has the update that waits, so that `keygate service accept` lets it through.
-    pub acceptable: bool,
-    /// Why `max_new_hits` was not checked for the CAs and CRLs in use, or how many recent clients the
-    /// configuration rejected.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_new_hits: Option<String>,
+    /// The first update of CAs or CRLs that waits.
+    #[serde(flatten)]
+    pub dry_run: DryRunReport,
 }
 
 impl AuthorizerReport {
@@ -71,9 +65,7 @@ impl AuthorizerReport {
             crl_next_update: expiry.crl,
             crls: CrlReport::all(crls),
             last_reload,
-            waiting: None,
-            acceptable: false,
-            max_new_hits: None,
+            dry_run: DryRunReport::default(),
         }
     }
 }

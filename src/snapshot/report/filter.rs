@@ -31,14 +31,9 @@ pub struct FilterReport {
     /// The last attempt that ended with a rejection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_rejection: Option<ReloadReport>,
-    /// The update that waits for the operator. The file may have another content meanwhile.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub waiting: Option<WaitingReport>,
-    /// Whether the file has the update that waits, so that `keygate filter accept` lets it through.
-    pub acceptable: bool,
-    /// Why `max_new_hits` was not checked, if the filter was not tried on clients of each service.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_new_hits: Option<String>,
+    /// The update that waits.
+    #[serde(flatten)]
+    pub dry_run: DryRunReport,
     /// The signature of the filter in use, if `minisign_key` is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signature: Option<SignatureReport>,
@@ -60,9 +55,7 @@ impl FilterReport {
             last_good_in_use: false,
             last_reload,
             last_rejection: None,
-            waiting: None,
-            acceptable: false,
-            max_new_hits: None,
+            dry_run: DryRunReport::default(),
             signature: None,
         }
     }
@@ -90,8 +83,22 @@ impl std::fmt::Display for SignatureReport {
     }
 }
 
+/// The last trial of an update on recent clients.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct DryRunReport {
+    /// The update that waits for the operator. The file may have another content meanwhile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<WaitingReport>,
+    /// Whether the file has the update that waits, so that it can be accepted.
+    pub acceptable: bool,
+    /// Why `max_new_hits` was not checked for what is in use, or how many recent clients of a
+    /// service the configuration rejected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_new_hits: Option<String>,
+}
+
 /// An update that waits for the operator.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitingReport {
     /// SHA-256 of the file, in hex. Of several files of a service, the SHA-256 of theirs, one
     /// after the other.
@@ -138,15 +145,14 @@ impl WaitingReport {
         let header = update.filter.header();
         Self {
             sha256: data_encoding::HEXLOWER.encode(&update.sha256),
-            path: None,
             revision: header.revision,
             updated: header.updated_at,
             entries: update.filter.explained_entries(),
             entries_before,
             new_hits: new_hits.count,
-            hits_before: 0,
             max_new_hits,
             clients: new_hits.clients,
+            ..Self::default()
         }
     }
 
@@ -160,14 +166,10 @@ impl WaitingReport {
         Self {
             sha256,
             path: Some(path.display().to_string()),
-            revision: 0,
-            updated: 0,
-            entries: 0,
-            entries_before: 0,
             new_hits: new_hits.count,
-            hits_before: 0,
             max_new_hits,
             clients: new_hits.clients,
+            ..Self::default()
         }
     }
 
@@ -180,15 +182,13 @@ impl WaitingReport {
     ) -> Self {
         Self {
             sha256: data_encoding::HEXLOWER.encode(&update.sha256),
-            path: None,
-            revision: 0,
             updated: update.list.date().unwrap_or(0),
             entries: update.list.len() as u64,
             entries_before,
             new_hits: new_hits.count,
-            hits_before: 0,
             max_new_hits,
             clients: new_hits.clients,
+            ..Self::default()
         }
     }
 }

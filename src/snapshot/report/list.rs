@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::{ReloadReport, SignatureReport, WaitingReport};
+use super::{DryRunReport, ReloadReport, SignatureReport};
 use crate::guard::ExactList;
 use crate::snapshot::load::signed::LoadedList;
 
@@ -32,14 +32,9 @@ pub struct ListReport {
     pub stale: bool,
     /// Whether the list comes from the state directory, because its file was rejected at the start.
     pub last_good_in_use: bool,
-    /// The update that waits for the operator. The file may have another content meanwhile.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub waiting: Option<WaitingReport>,
-    /// Whether the file has the update that waits, so that `keygate list accept` lets it through.
-    pub acceptable: bool,
-    /// Why `max_new_hits` was not checked, if the list was not tried on clients of each service.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_new_hits: Option<String>,
+    /// The update that waits.
+    #[serde(flatten)]
+    pub dry_run: DryRunReport,
     /// The last attempt to read the file.
     pub last_reload: ReloadReport,
 }
@@ -70,9 +65,7 @@ impl ListReport {
             signature,
             stale,
             last_good_in_use: false,
-            waiting: None,
-            acceptable: false,
-            max_new_hits: None,
+            dry_run: DryRunReport::default(),
             last_reload,
         }
     }

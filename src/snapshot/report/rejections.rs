@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{ReloadReport, Report};
+use super::{DryRunReport, ReloadReport, Report};
 
 /// A file, or the files of a service, whose last check rejected them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -33,26 +33,31 @@ impl Report {
         let configuration =
             self.configuration.iter().filter_map(|it| rejection("configuration", None, it));
         let filters = self.filters.iter().filter_map(|it| {
-            let found = rejection("filter", Some(&it.name), &it.last_reload)?;
             let path = Some(it.summary.path.as_str());
-            Some(Rejection { path, waiting: it.acceptable, ..found })
+            held("filter", &it.name, path, &it.last_reload, &it.dry_run)
         });
-        let lists = self.lists.iter().filter_map(|it| {
-            let found = rejection("list", Some(&it.name), &it.last_reload)?;
-            Some(Rejection { path: Some(&it.path), waiting: it.acceptable, ..found })
-        });
+        let lists = self.lists.iter();
+        let lists = lists
+            .filter_map(|it| held("list", &it.name, Some(&it.path), &it.last_reload, &it.dry_run));
         let services = self.services.iter();
-        let services = services.filter_map(|it| {
-            let found = rejection("service", Some(&it.name), &it.last_reload)?;
-            Some(Rejection { waiting: it.acceptable, ..found })
-        });
+        let services =
+            services.filter_map(|it| held("service", &it.name, None, &it.last_reload, &it.dry_run));
         let authorizers = self.authorizers.iter();
-        let authorizers = authorizers.filter_map(|it| {
-            let found = rejection("authorizer", Some(&it.name), &it.last_reload)?;
-            Some(Rejection { waiting: it.acceptable, ..found })
-        });
+        let authorizers = authorizers
+            .filter_map(|it| held("authorizer", &it.name, None, &it.last_reload, &it.dry_run));
         configuration.chain(filters).chain(lists).chain(services).chain(authorizers).collect()
     }
+}
+
+fn held<'a>(
+    kind: &'static str,
+    name: &'a str,
+    path: Option<&'a str>,
+    reload: &'a ReloadReport,
+    dry_run: &DryRunReport,
+) -> Option<Rejection<'a>> {
+    let found = rejection(kind, Some(name), reload)?;
+    Some(Rejection { path, waiting: dry_run.acceptable, ..found })
 }
 
 fn rejection<'a>(

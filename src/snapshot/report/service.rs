@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{CrlReport, PolicyReport, ReloadReport, WaitingReport};
+use super::{CrlReport, DryRunReport, PolicyReport, ReloadReport};
 use crate::config::ServiceConfig;
 use crate::tls::{AnchorCounts, Crls};
 
@@ -40,15 +40,9 @@ pub struct ServiceReport {
     pub crls: Vec<CrlReport>,
     /// The last attempt to read the files of the service.
     pub last_reload: ReloadReport,
-    /// The first update of CAs or CRLs that waits for the operator.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub waiting: Option<WaitingReport>,
-    /// Whether the file has the update that waits, so that `keygate service accept` lets it through.
-    pub acceptable: bool,
-    /// Why `max_new_hits` was not checked for the CAs and CRLs in use, or how many recent clients the
-    /// configuration rejected.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_new_hits: Option<String>,
+    /// The first update of CAs or CRLs that waits.
+    #[serde(flatten)]
+    pub dry_run: DryRunReport,
 }
 
 impl ServiceReport {
@@ -73,9 +67,7 @@ impl ServiceReport {
             crl_next_update: expiry.crl,
             crls: CrlReport::all(crls),
             last_reload,
-            waiting: None,
-            acceptable: false,
-            max_new_hits: None,
+            dry_run: DryRunReport::default(),
         }
     }
 }

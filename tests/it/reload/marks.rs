@@ -1,7 +1,7 @@
 //! What the state directory and the process remember of filters: names, paths, numbers of entries,
 //! copies.
 //!
-//! Guards: `FilterRecord` and `Peaks` in `src/snapshot/load/rollback_state.rs`, `entries` in
+//! Guards: `FileRecord` and `History` in `src/snapshot/load/file_record.rs`, `entries` in
 //! `src/snapshot/load/check/needs_operator.rs`, `keep` in `src/snapshot/load/kept_filters.rs`.
 
 use std::fs::{File, read, read_dir, remove_file, rename, write};

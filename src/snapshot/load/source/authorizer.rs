@@ -46,11 +46,8 @@ impl AuthorizerSource {
         let crls = self.credentials.crls();
         let last_question = self.last_question.clone();
         let expiry = self.expiry();
-        let waiting = self.gates.acceptable().cloned();
         AuthorizerReport {
-            acceptable: waiting.is_some(),
-            waiting,
-            max_new_hits: self.tried.clone(),
+            dry_run: self.gates.report(self.tried.clone()),
             ..AuthorizerReport::new(&self.config, expiry, crls, last_question, self.last_reload())
         }
     }

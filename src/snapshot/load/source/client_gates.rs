@@ -15,7 +15,7 @@ use crate::snapshot::load::check::dry_run::{DryRun, NewHits};
 use crate::snapshot::load::error::LoadError;
 use crate::snapshot::load::failure::Failure;
 use crate::snapshot::operator_decision::GuardFile;
-use crate::snapshot::report::WaitingReport;
+use crate::snapshot::report::{DryRunReport, WaitingReport};
 
 /// The gates of a service, by the path of the file whose update is held.
 #[derive(Debug, Default, Clone)]
@@ -158,6 +158,12 @@ impl ClientGates {
     /// The first update that can be accepted.
     pub(super) fn acceptable(&self) -> Option<&WaitingReport> {
         self.0.values().find_map(Gate::acceptable)
+    }
+
+    /// The first update that can be accepted, and the result of the last trial.
+    pub(super) fn report(&self, max_new_hits: Option<String>) -> DryRunReport {
+        let waiting = self.acceptable().cloned();
+        DryRunReport { acceptable: waiting.is_some(), waiting, max_new_hits }
     }
 
     /// Whether the update with this SHA-256 waits, or was accepted and is not in use yet.

@@ -289,16 +289,13 @@ impl FilterSource {
 
     /// The filter in use, the result of the last attempt to read it, and the waiting update.
     pub(crate) fn report(&self) -> FilterReport {
-        let waiting = self.gate.waiting().cloned();
         let loaded = self.filter.loaded_at();
         let last_reload = self.filter.last_reload();
         FilterReport {
             stale: self.is_stale,
             last_good_in_use: self.is_last_good,
             last_rejection: self.last_rejection.clone(),
-            waiting,
-            acceptable: self.gate.acceptable().is_some(),
-            max_new_hits: self.untried.clone(),
+            dry_run: self.gate.report(self.untried.clone()),
             signature: self.signature().map(SignatureReport::of),
             ..FilterReport::new(self.filter(), &self.config.path, loaded, last_reload)
         }

@@ -10,7 +10,7 @@ use crate::snapshot::load::check::needs_operator::ensure_needs_no_operator;
 use crate::snapshot::load::failure::Failure;
 use crate::snapshot::load::file_record::{FileRecord, History};
 use crate::snapshot::operator_decision::{GuardFile, NeedsOperator, WaitCause};
-use crate::snapshot::report::WaitingReport;
+use crate::snapshot::report::{DryRunReport, WaitingReport};
 use crate::unix_time;
 
 /// The update of a file that is held, and what was in use before.
@@ -143,6 +143,12 @@ impl Gate {
         self.waiting().filter(|_| self.is_offered)
     }
 
+    /// The update that waits, and why recent clients were not asked about the file in use.
+    pub(super) fn report(&self, max_new_hits: Option<String>) -> DryRunReport {
+        let (waiting, acceptable) = (self.waiting().cloned(), self.acceptable().is_some());
+        DryRunReport { waiting, acceptable, max_new_hits }
+    }
+
     /// Whether the held update may be used at `now`, although its file has not changed.
     pub(super) fn may_be_used(&self, now: SystemTime) -> bool {
         self.held.as_ref().is_some_and(|held| held.accepted_by.is_some())
@@ -270,18 +276,9 @@ mod tests {
 
     #[test]
     fn an_accepted_update_that_fails_is_read_again_only_if_it_could_not_be_read() {
-        let shrunk = WaitingReport {
-            sha256: "00".repeat(32),
-            revision: 0,
-            updated: 0,
-            entries: 1,
-            entries_before: 10,
-            new_hits: 0,
-            hits_before: 0,
-            max_new_hits: None,
-            clients: Vec::new(),
-            path: None,
-        };
+        let sha256 = "00".repeat(32);
+        let shrunk =
+            WaitingReport { sha256, entries: 1, entries_before: 10, ..WaitingReport::default() };
         let mut gate = Gate::new(GuardFile::List, "deny", None);
         gate.check(shrunk, None, false, SystemTime::now()).unwrap_err();
         gate.record_rejection(true, Failure::Content);

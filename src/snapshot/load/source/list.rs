@@ -326,9 +326,7 @@ impl ListSource {
     pub(crate) fn report(&self) -> ListReport {
         let last_reload = self.list.last_reload();
         ListReport {
-            waiting: self.gate.waiting().cloned(),
-            acceptable: self.gate.acceptable().is_some(),
-            max_new_hits: self.untried.clone(),
+            dry_run: self.gate.report(self.untried.clone()),
             last_good_in_use: self.rejection.is_some(),
             ..ListReport::new(self.list.get(), &self.config.path, self.is_stale, last_reload)
         }

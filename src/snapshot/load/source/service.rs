@@ -53,11 +53,8 @@ impl ServiceSource {
     /// The service and the result of the last attempt to read its files.
     pub(crate) fn report(&self) -> ServiceReport {
         let (expiry, crls) = (self.expiry(), self.credentials.crls());
-        let waiting = self.gates.acceptable().cloned();
         ServiceReport {
-            acceptable: waiting.is_some(),
-            waiting,
-            max_new_hits: self.tried.clone(),
+            dry_run: self.gates.report(self.tried.clone()),
             ..ServiceReport::new(&self.config, expiry, crls, self.last_reload())
         }
     }
