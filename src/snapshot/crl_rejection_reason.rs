@@ -31,10 +31,12 @@ labels! {
 impl CrlRejectionReason {
     /// The class of `error`, about a file with revocation lists.
     pub(super) fn of_file(error: &LoadError) -> Self {
-        match error {
-            LoadError::Credentials { source, .. } => Self::of(source),
-            LoadError::Waits { .. } => Self::NewHits,
-            _ => Self::Io,
+        if let LoadError::Credentials { source, .. } = error {
+            Self::of(source)
+        } else if let LoadError::Waits { .. } = error {
+            Self::NewHits
+        } else {
+            Self::Io
         }
     }
 

@@ -234,12 +234,13 @@ impl LoadError {
 
     /// Whether the file of a service at `path` is the cause.
     pub(super) fn is_about(&self, path: &Path) -> bool {
-        match self {
-            Self::Credentials { path: cause, .. }
-            | Self::Read { path: cause, .. }
-            | Self::Waits { path: cause, .. } => cause == path,
-            _ => false,
-        }
+        let (Self::Credentials { path: cause, .. }
+        | Self::Read { path: cause, .. }
+        | Self::Waits { path: cause, .. }) = self
+        else {
+            return false;
+        };
+        cause == path
     }
 
     /// The error with the key of the configuration that names the file.

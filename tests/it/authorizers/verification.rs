@@ -50,6 +50,22 @@ fn expired_and_foreign_certificates_are_denied_with_each_question() {
 }
 
 #[test]
+fn a_revocation_list_that_rejects_a_client_that_was_asked_about_waits() {
+    let pki = Pki::new();
+    pki.crl_with("clients.crl", &RevocationList::new(1, &[]));
+    let checks = ", crls = [\"clients.crl\"], max_new_hits = 0";
+    let scene = AskedKeygate::with_pki(pki, &verifying(checks));
+    assert_eq!(scene.connect().ask_about(&scene.good).status, 200);
+    scene.pki.crl_with("clients.crl", &RevocationList::new(2, &[&scene.good]));
+    let status = scene.keygate.wait_for_status("the list to wait", |status| {
+        status["authorizers"][0]["waiting"]["new_hits"] == 1
+    });
+    let command = status["attention"][0]["command"].as_str().unwrap();
+    assert!(command.starts_with("keygate service accept edge"), "{command}");
+    assert_eq!(scene.connect().ask_about(&scene.good).status, 200);
+}
+
+#[test]
 fn a_verified_chain_is_forgotten_with_the_revocation_lists_it_was_verified_with() {
     let pki = Pki::new();
     pki.crl_with("clients.crl", &RevocationList::new(1, &[]));
