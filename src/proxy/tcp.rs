@@ -8,9 +8,10 @@ use tokio::net::TcpStream;
 
 use super::io_events::WithIoEvents;
 use super::open_connection::OpenConnection;
+use super::proxy_protocol;
+use super::tunnel::{self, TunnelEnd};
 use super::worker::Worker;
 use super::worker::record::{Record, RequestLine};
-use super::{proxy_protocol, tunnel};
 use crate::config::SendProxy;
 use crate::metrics::UpstreamFailure;
 use crate::tls_stream::TlsStream;
@@ -55,6 +56,9 @@ pub(crate) async fn serve(
         record.set_upstream(&upstream.server);
     }
     let end = tunnel::carry(&mut client, &mut upstream.io, &connection.state).await;
+    if end == TunnelEnd::Aborted {
+        upstream.io.reset_on_close();
+    }
     if let Some(record) = record {
         record.set_tunnel(connection.state.tunnel_bytes(), end);
     }

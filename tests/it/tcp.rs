@@ -82,6 +82,28 @@ fn a_stream_that_ends_without_close_notify_is_not_complete() {
 }
 
 #[test]
+fn a_stream_that_ends_without_close_notify_is_a_reset_for_the_server() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let scene = scene(listener.local_addr().unwrap(), TCP);
+    for has_close_notify in [true, false] {
+        let mut client = Client::connect(&scene.pki, scene.keygate.address(), &scene.good);
+        client.send("part");
+        let (mut tcp, _) = listener.accept().unwrap();
+        tcp.set_read_timeout(Some(TIMEOUT)).unwrap();
+        let mut bytes = [0; 4];
+        tcp.read_exact(&mut bytes).unwrap();
+        if has_close_notify {
+            client.finish();
+        } else {
+            client.tcp().shutdown(Shutdown::Write).unwrap();
+        }
+        let end = tcp.read(&mut bytes).map_err(|error| error.kind());
+        let reset = Err(std::io::ErrorKind::ConnectionReset);
+        assert_eq!(end, if has_close_notify { Ok(0) } else { reset });
+    }
+}
+
+#[test]
 fn a_listed_key_gets_an_alert_and_the_server_no_connection() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let scene = scene(listener.local_addr().unwrap(), TCP);

@@ -12,6 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use super::server_state::{OpenConnection, ServerState};
 use crate::config::{
@@ -23,9 +24,29 @@ use crate::regular_file::cause;
 use crate::resolver::{HostAddresses, ResolveError, Resolver};
 
 /// A connection to a server: TCP or a Unix socket, with or without TLS.
-pub(crate) trait Io: AsyncRead + AsyncWrite + fmt::Debug + Unpin {}
+pub(crate) trait Io: AsyncRead + AsyncWrite + fmt::Debug + Unpin {
+    /// Makes the close of a TCP connection a reset, so that the server does not take the bytes so far
+    /// for all of them.
+    fn reset_on_close(&self) {}
+}
 
-impl<T: AsyncRead + AsyncWrite + fmt::Debug + Unpin> Io for T {}
+impl Io for TcpStream {
+    fn reset_on_close(&self) {
+        // On an error the connection has failed already.
+        let _ = self.set_zero_linger();
+    }
+}
+
+impl Io for TlsStream<TcpStream> {
+    fn reset_on_close(&self) {
+        self.get_ref().0.reset_on_close();
+    }
+}
+
+impl Io for UnixStream {}
+
+#[cfg(test)]
+impl Io for tokio::io::DuplexStream {}
 
 /// The version of HTTP that a server speaks on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

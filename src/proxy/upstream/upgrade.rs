@@ -11,7 +11,7 @@ use h2::ext::Protocol;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 
-use super::dial::HttpVersion;
+use super::dial::{HttpVersion, Io};
 use super::error::{SendError, UpstreamError};
 use super::http1::{Http1Connection, Tunnel};
 use super::http2_pool::StreamSlot;
@@ -20,7 +20,10 @@ use super::{UpgradeResponse, UpstreamResponse};
 use crate::config::Scheme;
 use crate::permit::{ClientKey, ShareGuard};
 use crate::proxy::message::body::{OutgoingRequest, RequestBody};
+use crate::proxy::message::h2_duplex::Http2Duplex;
 use crate::proxy::message::incoming::Incoming;
+
+impl Io for Http2Duplex {}
 
 /// The connection or stream on which a tunnel is requested.
 enum UpgradeTransport {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use hyper::{Request, header};
 use prometheus::IntGauge;
-use tokio::io::{AsyncWrite, AsyncWriteExt, DuplexStream, duplex, join};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream, Join, duplex, join};
 use tokio::task::{LocalSet, yield_now};
 
 use super::*;
@@ -29,6 +29,13 @@ impl AsyncWrite for Reset {
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
+}
+
+impl<R, W> Io for Join<R, W>
+where
+    R: AsyncRead + std::fmt::Debug + Unpin,
+    W: AsyncWrite + std::fmt::Debug + Unpin,
+{
 }
 
 fn stream(io: impl Io + 'static) -> Http1Stream {
