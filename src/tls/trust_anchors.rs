@@ -381,7 +381,7 @@ fn demote_cross_signed(
     };
     let of_kind = |kind| {
         let all = facts.iter().enumerate();
-        all.filter(move |(_, it)| it.kind == kind).map(|(index, facts)| (index, facts))
+        all.filter(move |(_, it)| it.kind == kind)
     };
     let below: HashSet<_> =
         of_kind(AnchorKind::Intermediate).filter_map(|(index, _)| ca(index)).collect();

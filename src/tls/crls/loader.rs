@@ -59,6 +59,9 @@ struct CrlProblem {
     issuer: Option<Box<[u8]>>,
 }
 
+/// The name and the key of a CA.
+type Ca<'a> = (&'a [u8], &'a [u8]);
+
 /// A list of a file, or its problem and the name of the CA that signed it.
 type ReadList = Result<Arc<RevocationList>, (CrlError, Option<Box<[u8]>>)>;
 
@@ -220,7 +223,7 @@ impl<'a> CrlLoader<'a> {
 
     /// The lists that were in use from one of the files, and have no successor: their CAs, and the
     /// problems.
-    fn lost(&self) -> (Vec<(&'a [u8], &'a [u8])>, Vec<CrlProblem>) {
+    fn lost(&self) -> (Vec<Ca<'a>>, Vec<CrlProblem>) {
         let all = || self.crls.by_issuer.values().flatten();
         let in_use = || self.in_use.into_iter().flat_map(|crls| crls.by_issuer.values().flatten());
         let lost = self.marks.iter().filter_map(|(id, mark)| {
@@ -242,7 +245,7 @@ impl<'a> CrlLoader<'a> {
     }
 
     /// The name and the key of each CA that has a list, new or in use.
-    fn cas(&self) -> Vec<(&[u8], &[u8])> {
+    fn cas(&self) -> Vec<Ca<'_>> {
         let lists = [Some(&self.crls), self.in_use].into_iter().flatten();
         let lists = lists.flat_map(|crls| crls.by_issuer.values().flatten());
         let cas = lists.map(|loaded| (&*loaded.list.issuer_name, &*loaded.list.spki));
