@@ -100,7 +100,7 @@ impl RecentClient {
 
     /// The certificates that the client presented last, leaf first.
     #[must_use]
-    pub fn presented(&self) -> &[CertificateDer<'static>] {
+    pub fn presented(&self) -> &Arc<[CertificateDer<'static>]> {
         &self.presented
     }
 }
@@ -189,6 +189,11 @@ impl RecentShard {
             return;
         }
         let known = generations.current.clients.remove(&key);
+        if let Some(known) = &known {
+            let replaced: usize = known.presented.iter().map(|it| it.len()).sum();
+            let bytes = &mut generations.current.bytes;
+            *bytes = bytes.saturating_sub(replaced);
+        }
         let known = known.or_else(|| generations.previous.clients.remove(&key));
         let current = &mut generations.current;
         if current.clients.len() >= GENERATION || current.bytes >= MAX_CERTIFICATE_BYTES {

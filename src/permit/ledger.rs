@@ -208,13 +208,15 @@ impl Holder {
     }
 
     /// The same bytes, held by the client until the last part of them is dropped. The charge of the
-    /// request covers the first [`MIN_READ`] bytes of a body, of which `before` are before these.
-    pub(crate) fn hold(self, data: Bytes, before: usize) -> Bytes {
-        if data.is_empty() || before.saturating_add(data.len()) <= MIN_READ {
+    /// request covers [`MIN_READ`] bytes of a body that are `uncounted`: a piece that exceeds them
+    /// counts for those before it as well, which leave earlier.
+    pub(crate) fn hold(self, data: Bytes, uncounted: &mut usize) -> Bytes {
+        *uncounted = uncounted.saturating_add(data.len());
+        if *uncounted <= MIN_READ {
             return data;
         }
         let mut held = Held::of(self);
-        held.set(data.len());
+        held.set(std::mem::take(uncounted));
         Bytes::from_owner(HeldBytes { data, _held: held })
     }
 }
@@ -256,7 +258,8 @@ mod tests {
         };
         let greedy = take(1, BufferClass::Request);
         assert_eq!(greedy.len(), 144, "three quarters of 3 MiB");
-        let further = holder(1, BufferClass::Response).hold(vec![7; 10_000].into(), MIN_READ);
+        let further =
+            holder(1, BufferClass::Response).hold(vec![7; 10_000].into(), &mut MIN_READ.clone());
         assert!(!holder(1, BufferClass::Response).has_share());
         assert!(holder(2, BufferClass::Response).has_share());
         assert_eq!(usage()[BufferClass::Response as usize].rejections, 1);
@@ -272,16 +275,17 @@ mod tests {
     #[test]
     fn a_piece_is_held_until_its_last_part_is_dropped() {
         let of_response = holder(1, BufferClass::Response);
-        let covered = of_response.hold(vec![7; 100].into(), MIN_READ - 100);
+        let mut uncounted = MIN_READ - 100;
+        let covered = of_response.hold(vec![7; 100].into(), &mut uncounted);
         assert_eq!(bytes_of(BufferClass::Response), 0);
-        let small = of_response.hold(vec![7; 100].into(), MIN_READ);
-        assert_eq!(bytes_of(BufferClass::Response), 100);
+        let small = of_response.hold(vec![7; 100].into(), &mut uncounted);
+        assert_eq!((bytes_of(BufferClass::Response), uncounted), (MIN_READ + 100, 0));
         drop((covered, small));
-        let piece = of_response.hold(vec![7; 10_000].into(), MIN_READ);
+        let piece = of_response.hold(vec![7; 10_000].into(), &mut MIN_READ.clone());
         let mut rest = piece.slice(..);
         let part = rest.split_to(1);
         drop((piece, rest));
-        assert_eq!(bytes_of(BufferClass::Response), 10_000);
+        assert_eq!(bytes_of(BufferClass::Response), MIN_READ + 10_000);
         assert_eq!(part, [7][..]);
         drop(part);
         assert_eq!(bytes_of(BufferClass::Response), 0);

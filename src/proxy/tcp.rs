@@ -56,7 +56,8 @@ pub(crate) async fn serve(
         record.set_upstream(&upstream.server);
     }
     let end = tunnel::carry(&mut client, &mut upstream.io, &connection.state).await;
-    if end == TunnelEnd::Aborted {
+    // A reset would discard bytes that the kernel still holds for the server.
+    if end == TunnelEnd::Aborted && !connection.state.client_has_closed() {
         upstream.io.reset_on_close();
     }
     if let Some(record) = record {

@@ -132,13 +132,18 @@ impl Crls {
         let (Ok(parsed), Ok(spki)) = (parsed, spki::of_certificate(certificate)) else {
             return false;
         };
-        self.has_list_of(IssuerKey { name: parsed.subject(), spki: Some(spki) })
+        self.lists_of(IssuerKey { name: parsed.subject(), spki: Some(spki) }).next().is_some()
     }
 
-    /// Whether a list of this CA is in use, whichever certificates it covers.
-    pub(super) fn has_list_of(&self, ca: IssuerKey<'_>) -> bool {
+    /// Whether a list of this CA for the certificates of CAs is in use, whichever it covers.
+    pub(super) fn has_list_of_cas(&self, ca: IssuerKey<'_>) -> bool {
+        self.lists_of(ca).any(RevocationList::may_cover_cas)
+    }
+
+    fn lists_of(&self, ca: IssuerKey<'_>) -> impl Iterator<Item = &RevocationList> {
         let lists = self.by_issuer.get(ca.name).map_or(&[][..], Vec::as_slice);
-        lists.iter().any(|loaded| ca.spki.is_none_or(|spki| *loaded.list.spki == *spki))
+        let lists = lists.iter().map(|loaded| loaded.list.as_ref());
+        lists.filter(move |list| ca.spki.is_none_or(|spki| *list.spki == *spki))
     }
 
     /// Whether a list of the CA that signed `certificate` has its serial number.
@@ -213,7 +218,7 @@ impl Crls {
             Some(CrlChange { issuer: issuer.clone(), path, files: files.into_values().collect() })
         });
         let mut changes: Vec<_> = changes.collect();
-        changes.sort_by(|one, other| one.path.cmp(&other.path));
+        changes.sort_by(|one, other| (&one.path, &one.issuer).cmp(&(&other.path, &other.issuer)));
         changes
     }
 

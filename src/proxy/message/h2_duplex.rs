@@ -65,6 +65,10 @@ impl AsyncWrite for Http2Duplex {
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
         }
+        // Waiting for room registers no waker for a reset.
+        if self.send.poll_reset(context).map_err(as_io)?.is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
         let share = match &self.share {
             Some(share) => ready!(share.poll_room(context)),
             None => MAX_WRITE,

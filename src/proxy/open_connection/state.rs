@@ -35,6 +35,8 @@ pub(crate) struct ConnectionState {
     body_moved: Cell<Instant>,
     /// Since when bytes for the client wait, and none could be written.
     blocked_since: Cell<Option<Instant>>,
+    /// Whether the client has ended its stream as TLS demands.
+    client_has_closed: Cell<bool>,
     /// Whether the next flush looks for the close of the client.
     close_check: Cell<bool>,
     /// The close that the connection must carry out at its next poll.
@@ -139,6 +141,7 @@ impl ConnectionState {
             in_flight: Cell::default(),
             body_moved: Cell::new(now),
             blocked_since: Cell::new(None),
+            client_has_closed: Cell::new(false),
             close_check: Cell::new(false),
             close: Cell::new(None),
             waker: AtomicWaker::new(),
@@ -349,9 +352,20 @@ fn has_passed(now: Instant, since: Instant, timeout: Duration) -> bool {
     now.saturating_duration_since(since) >= timeout
 }
 
+impl ConnectionState {
+    /// Whether the client has sent `close_notify`, and all bytes before it were read.
+    pub(crate) fn client_has_closed(&self) -> bool {
+        self.client_has_closed.get()
+    }
+}
+
 impl IoEvents for Rc<ConnectionState> {
     fn on_read(&self, bytes: &[u8]) {
         self.record_read(bytes.len());
+    }
+
+    fn on_eof(&self) {
+        self.client_has_closed.set(true);
     }
 
     fn on_write(&self, count: usize) {

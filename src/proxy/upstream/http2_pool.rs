@@ -355,6 +355,11 @@ impl StreamSlot {
     pub(crate) fn remove_connection(&self) {
         self.pool.remove_failed(self.http2.id());
     }
+
+    /// Whether the failure of this response counts: many responses fail with one connection.
+    pub(super) fn takes_failure(&self) -> bool {
+        !self.http2.is_closed() || self.pool.take_failure()
+    }
 }
 
 impl AsMut<Http2Connection> for StreamSlot {

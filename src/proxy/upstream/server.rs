@@ -360,7 +360,13 @@ impl Lease {
     /// Records that the server broke off its response.
     pub(crate) fn record_broken_response(&self) {
         self.record_incomplete_response();
-        self.server.record_failure(ServerFailure::Response, "the response broke off");
+        let counts = match &self.carrier {
+            Some(Carrier::Http2 { _slot: slot }) => slot.takes_failure(),
+            Some(Carrier::Http1(_)) | None => true,
+        };
+        if counts {
+            self.server.record_failure(ServerFailure::Response, "the response broke off");
+        }
     }
 
     /// Records that the response is not complete, which may be no fault of the server.

@@ -88,6 +88,8 @@ impl CrlState {
                 join(&mut next.removed, marks);
             }
         }
+        // A service that is configured later has read no file yet.
+        next.removed.values_mut().for_each(|mark| mark.file = None);
         if next != self.marks {
             self.marks = next;
             self.is_unsaved = true;

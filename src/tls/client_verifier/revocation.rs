@@ -20,7 +20,7 @@ pub(super) struct Revocation {
 
 impl Revocation {
     /// Checks each certificate of the path with the key that signed it. The issuer of the client
-    /// needs a list; the certificate of another CA is checked if its issuer has any list.
+    /// needs a list; the certificate of another CA is checked if its issuer has a list for CAs.
     pub(super) fn check(
         &self,
         path: &webpki::VerifiedPath<'_>,
@@ -34,7 +34,7 @@ impl Revocation {
             let ca = IssuerKey { name, spki: Some(spki) };
             match self.check_one(ca, certificate, now) {
                 Err(webpki::Error::UnknownRevocationStatus)
-                    if !is_client && !self.crls.has_list_of(ca) =>
+                    if !is_client && !self.crls.has_list_of_cas(ca) =>
                 {
                     Ok(())
                 }

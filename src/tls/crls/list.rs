@@ -103,6 +103,11 @@ impl RevocationList {
         self.scope.is_none()
     }
 
+    /// Whether the list is for certificates of CAs (RFC 5280, 6.3.3 (b)(2)).
+    pub(super) fn may_cover_cas(&self) -> bool {
+        self.scope.as_ref().is_none_or(|scope| !scope.only_user_certificates)
+    }
+
     /// Whether `nextUpdate` is not later than `now`, in seconds since the Unix epoch.
     pub(super) fn has_expired(&self, now: u64) -> bool {
         self.next_update <= now

@@ -13,7 +13,7 @@ use super::error::CrlError;
 pub(super) struct Scope {
     /// The names of the distribution point; `None` for every distribution point.
     names: Option<Vec<GeneralName>>,
-    only_user_certificates: bool,
+    pub(super) only_user_certificates: bool,
     only_ca_certificates: bool,
 }
 

@@ -53,8 +53,10 @@ enum BodySource {
 
 struct StreamedResponse {
     incoming: Incoming,
-    /// Bytes that were read. The first piece needs no share besides that of its request.
-    read: usize,
+    /// Whether a piece was read. The first one needs no share besides that of its request.
+    has_begun: bool,
+    /// Bytes that were read and that no piece holds.
+    uncounted: usize,
     /// The wait for a share of the memory.
     share_wait: Option<Pin<Box<Sleep>>>,
     /// Returned when the body has ended: the upstream connection can be reused.
@@ -166,7 +168,8 @@ impl StreamedResponse {
     ) -> Self {
         Self {
             incoming,
-            read: 0,
+            has_begun: false,
+            uncounted: 0,
             share_wait: None,
             lease: Some(lease),
             has_ended: false,
@@ -192,7 +195,7 @@ impl StreamedResponse {
         if self.has_ended {
             return Poll::Ready(None);
         }
-        if let Some(request) = request.filter(|_| self.read > 0) {
+        if let Some(request) = request.filter(|_| self.has_begun) {
             let has_waited = ready!(self.poll_share(context, request.http()));
             if let Err(error) = has_waited {
                 return Poll::Ready(Some(Err(error)));
@@ -237,10 +240,9 @@ impl StreamedResponse {
             if let Some(request) = request
                 && let Some(data) = frame.data_mut()
             {
-                let before = self.read;
-                self.read = before.saturating_add(data.len());
+                self.has_begun |= !data.is_empty();
                 let holder = request.http().holder(BufferClass::Response);
-                *data = holder.hold(std::mem::take(data), before);
+                *data = holder.hold(std::mem::take(data), &mut self.uncounted);
             }
         }
         Poll::Ready(frame)

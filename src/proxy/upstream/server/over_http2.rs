@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use tokio::time::timeout;
 
-use super::{CarriedResponse, Carrier, UpstreamServer, exchange};
+use super::{CarriedResponse, Carrier, ServerFailure, UpstreamServer, exchange};
 use crate::permit::ClientKey;
 use crate::proxy::message::body::{OutgoingRequest, SecondRequest};
 use crate::proxy::message::incoming::HttpError;
@@ -58,11 +58,12 @@ impl UpstreamServer {
                 if error.is_of_connection() =>
             {
                 pool.remove_failed(http2);
-                Err(SendError::MaybeSent(if pool.take_failure() {
-                    UpstreamError::Protocol(error)
-                } else {
-                    UpstreamError::SharedConnection(error)
-                }))
+                let error = UpstreamError::SharedConnection(error);
+                // The failure of an isolated client says nothing about the server.
+                if pool.take_failure() && pool.owner().is_none() {
+                    self.record_failure(ServerFailure::Response, &error);
+                }
+                Err(SendError::MaybeSent(error))
             }
             Err(error) => {
                 if let SendError::MaybeSent(UpstreamError::ResponseTimeout(_)) = &error {
@@ -111,7 +112,7 @@ impl UpstreamServer {
         client: ClientKey,
     ) -> Result<StreamSlot, UpstreamError> {
         let pool = if self.isolation.contains(client) {
-            Http2Pool::new(PoolPurpose::Tunnels, None, &self.isolation)
+            Http2Pool::new(PoolPurpose::Tunnels, Some(client), &self.isolation)
         } else {
             Rc::clone(&self.http2_tunnels)
         };

@@ -1,5 +1,6 @@
 //! The dry run of a change: the recent clients that it would reject.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -73,7 +74,7 @@ impl DryRun {
     /// The services on whose clients `limit` could not be checked, as text. `None` without a
     /// limit, or if each service has a recent client.
     pub(crate) fn untried(&self, limit: Option<usize>) -> Option<String> {
-        let _ = limit?;
+        limit?;
         let tried = self.recent.services();
         // The clients of a removed service are tried on each policy.
         if tried.iter().any(|id| !self.policies.contains_key(id)) {
@@ -140,10 +141,16 @@ impl DryRun {
         service: usize,
         (before, after): &(ClientVerifier, ClientVerifier),
     ) -> NewHits {
+        // Each worker has recorded the client.
+        let tried = RefCell::new(HashMap::new());
         self.named(|id, client| {
+            let is_new_hit =
+                || !self.is_verified(client, after) && self.is_verified(client, before);
             (id == service || !self.policies.contains_key(&id))
-                && !self.is_verified(client, after)
-                && self.is_verified(client, before)
+                && *tried
+                    .borrow_mut()
+                    .entry(Arc::clone(client.presented()))
+                    .or_insert_with(is_new_hit)
         })
     }
 

@@ -13,13 +13,17 @@ use super::gate::{AcceptError, Gate, subject};
 use super::service_credentials::{CRLS, ClientAuth, PartialUpdate, TRUST_ANCHORS};
 use crate::snapshot::load::check::dry_run::{DryRun, NewHits};
 use crate::snapshot::load::error::LoadError;
-use crate::snapshot::load::failure::Failure;
+use crate::snapshot::load::failure::{Failure, ReadError};
 use crate::snapshot::operator_decision::GuardFile;
 use crate::snapshot::report::{DryRunReport, WaitingReport};
 
-/// The gates of a service, by the path of the file whose update is held.
+/// The gates of a service, each of a part of its files.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct ClientGates(BTreeMap<PathBuf, Gate>);
+pub(crate) struct ClientGates(BTreeMap<Part, Gate>);
+
+/// The path of a file, and the name of the CA whose CRLs in it are held. The name is empty for a
+/// file with CAs, and for an update that waited before a restart.
+type Part = (PathBuf, Box<[u8]>);
 
 /// An attempt to replace the CAs and CRLs of clients.
 pub(super) struct Trial<'a> {
@@ -51,13 +55,15 @@ impl Trial<'_> {
         };
         let (usable, mut errors) = PartialUpdate::parts(update);
         let Some(mut all) = usable else { return PartialUpdate::result(None, errors) };
-        if self.gates.is_empty() && self.new_hits(self.in_use, &all).count <= limit {
+        let is_same = all.changed_since(self.in_use).is_empty();
+        if self.gates.is_empty() && (is_same || self.new_hits(self.in_use, &all).count <= limit) {
             return PartialUpdate::result(Some(all), errors);
         }
         let (mut held, mut hits) = (Vec::new(), 0);
         if let Some((path, files)) = all.changed_cas(self.in_use)
             && let (Some(kept), kept_errors) = PartialUpdate::parts(read(true))
-            && let Err(waits) = self.check(TRUST_ANCHORS, path, &files, (&kept, &all), &mut hits)
+            && let part = (path.to_owned(), Box::default())
+            && let Err(waits) = self.check(TRUST_ANCHORS, part, &files, (&kept, &all), &mut hits)
         {
             held.push(waits);
             (all, errors) = (kept, kept_errors);
@@ -68,13 +74,14 @@ impl Trial<'_> {
         });
         for change in changes {
             let after = tried.clone().with_lists_of(&change.issuer, &all.crls);
-            match self.check(CRLS, &change.path, &change.files, (&tried, &after), &mut hits) {
+            let part = (change.path, change.issuer);
+            match self.check(CRLS, part, &change.files, (&tried, &after), &mut hits) {
                 Ok(()) => tried = after,
                 Err(waits) => held.push(waits),
             }
         }
         self.gates.end_attempt(&held, &errors);
-        errors.extend(held);
+        errors.extend(held.into_iter().map(|(_, waits)| waits));
         PartialUpdate::result(Some(tried), errors)
     }
 
@@ -83,11 +90,11 @@ impl Trial<'_> {
     fn check(
         &mut self,
         key: &'static str,
-        path: &Path,
+        part: Part,
         files: &[[u8; 32]],
         (before, after): (&ClientAuth, &ClientAuth),
         earlier: &mut usize,
-    ) -> Result<(), LoadError> {
+    ) -> Result<(), (Part, LoadError)> {
         let (hits, sha256) = (
             self.new_hits(before, after),
             match files {
@@ -97,15 +104,17 @@ impl Trial<'_> {
         );
         let count = hits.count.saturating_add(*earlier);
         let hits = NewHits { count, ..hits };
-        let update = WaitingReport::of_file(path, sha256.clone(), hits, self.files.max_new_hits);
+        let update = WaitingReport::of_file(&part.0, sha256.clone(), hits, self.files.max_new_hits);
+        let of_file = self.gates.0.get(&(part.0.clone(), Box::default()));
+        let waited = of_file.and_then(Gate::waiting).cloned();
         let name = self.files.name;
-        let gate = self.gates.0.entry(path.to_owned()).or_insert_with(|| gate(name, None));
+        let gate = self.gates.0.entry(part.clone()).or_insert_with(|| gate(name, waited));
         match gate.check(update, None, self.is_start, self.dry_run.now) {
             Ok(()) if gate.record_use(&sha256, 0, self.dry_run.now) => {}
             Ok(()) => *earlier = count,
             Err(source) => {
-                let (owner, path) = (self.files.owner(), path.to_owned());
-                return Err(LoadError::Waits { owner, key, path, source });
+                let (owner, path) = (self.files.owner(), part.0.clone());
+                return Err((part, LoadError::Waits { owner, key, path, source }));
             }
         }
         Ok(())
@@ -126,8 +135,9 @@ impl ClientGates {
         waiting: impl Iterator<Item = (&'a Path, &'a WaitingReport)>,
         service: &str,
     ) -> Self {
-        let gates =
-            waiting.map(|(path, report)| (path.to_owned(), gate(service, Some(report.clone()))));
+        let gates = waiting.map(|(path, report)| {
+            ((path.to_owned(), Box::default()), gate(service, Some(report.clone())))
+        });
         Self(gates.collect())
     }
 
@@ -137,11 +147,13 @@ impl ClientGates {
     }
 
     /// Forgets the updates that wait no longer. `errors` are about files that cannot be used.
-    fn end_attempt(&mut self, held: &[LoadError], errors: &[LoadError]) {
-        self.0.retain(|path, gate| {
-            let is_offered = held.iter().any(|error| error.is_about(path));
-            gate.record_rejection(is_offered, Failure::Content);
-            is_offered || errors.iter().any(|error| error.is_about(path))
+    fn end_attempt(&mut self, held: &[(Part, LoadError)], errors: &[LoadError]) {
+        self.0.retain(|part, gate| {
+            let is_offered = held.iter().any(|(held, _)| held == part);
+            let failure =
+                errors.iter().find(|error| error.is_about(&part.0)).map(ReadError::failure);
+            gate.record_rejection(is_offered, failure.unwrap_or(Failure::Content));
+            is_offered || failure.is_some()
         });
     }
 
@@ -152,7 +164,7 @@ impl ClientGates {
 
     /// The updates that wait, by the path of the file.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = (&Path, &WaitingReport)> {
-        self.0.iter().filter_map(|(path, gate)| Some((path.as_path(), gate.waiting()?)))
+        self.0.iter().filter_map(|((path, _), gate)| Some((path.as_path(), gate.waiting()?)))
     }
 
     /// The first update that can be accepted.

@@ -110,7 +110,9 @@ impl Gate {
             return Ok(());
         }
         let (sha256, new_hits) = (update.sha256.clone(), update.new_hits);
-        update.hits_before = self.history.hits(now);
+        // An old revocation must not hold back a new one.
+        let is_service = self.file == GuardFile::Service;
+        update.hits_before = if is_service { 0 } else { self.history.hits(now) };
         let waiting = self.waiting();
         let waiting = waiting.filter(|waiting| is_start || waiting.sha256 == update.sha256);
         if let Err(waits) = ensure_needs_no_operator(self.file, update, cause, waiting) {

@@ -239,11 +239,16 @@ impl ClientAuth {
     }
 
     /// Which of the CAs and the CRLs differ from those of `before`.
-    pub(super) fn changed_since(&self, before: &Self) -> Vec<CredentialUnit> {
-        let cas = |it: &Self| {
-            let anchors = it.cas.trust_anchors.as_ref().map(|it| it.certificates.clone());
-            (anchors, it.cas.intermediates.clone())
-        };
+    pub(in crate::snapshot::load::source) fn changed_since(
+        &self,
+        before: &Self,
+    ) -> Vec<CredentialUnit> {
+        fn cas(
+            it: &ClientAuth,
+        ) -> (Option<&[CertificateDer<'static>]>, &[CertificateDer<'static>]) {
+            let anchors = it.cas.trust_anchors.as_ref().map(|it| &it.certificates[..]);
+            (anchors, &it.cas.intermediates)
+        }
         let is_changed = |unit: &CredentialUnit| match *unit == CredentialUnit::ClientCa {
             true => cas(self) != cas(before),
             false => !self.crls.has_same_lists(&before.crls),
