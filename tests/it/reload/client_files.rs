@@ -216,3 +216,18 @@ fn an_update_of_crls_that_was_tried_on_nobody_says_so() {
     });
     scene.refuses(two, "certificate revoked");
 }
+
+#[test]
+fn a_crl_that_waits_keeps_no_crl_of_another_ca_out_of_use_in_the_same_file() {
+    let scene = Scene::new();
+    scene.all_connect();
+    let [one, two, three] = &scene.clients;
+    let lists =
+        [list(&scene.ours, 2, &[one, two]), list(&scene.theirs, 2, &[&scene.stranger])].concat();
+    scene.publish("ours.crl", lists);
+    scene.waits("crls", 2);
+    scene.refuses(&scene.stranger, "certificate revoked");
+    for client in [one, two, three] {
+        scene.admits(client);
+    }
+}
