@@ -240,8 +240,8 @@ impl Loader {
         Ok((staged, prepare(config).map_err(ReconfigureError::Prepare)?))
     }
 
-    /// Accepts the waiting update of the filter, list or service with this name on behalf of `peer`, if it has
-    /// this SHA-256. The next [`Loader::refresh`] uses it.
+    /// Accepts the waiting update of the filter, list or service with this name on behalf of `peer`,
+    /// if it has this SHA-256. The next [`Loader::refresh`] uses it.
     ///
     /// # Errors
     /// Returns an error if there is no such file, if no update waits, or if the waiting update has

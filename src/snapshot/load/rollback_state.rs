@@ -97,8 +97,9 @@ impl RollbackState {
         waiting.map(|(path, report)| (path.as_path(), report))
     }
 
-    /// Saves the records of the filters and lists `in_use` and of `waiting` files, with a copy of each filter. Files are
-    /// written only if they differ, for example because another process has changed them.
+    /// Saves the records of the filters and lists `in_use` and of `waiting` files, with a copy of each
+    /// filter. Files are written only if they differ, for example because another process has changed
+    /// them.
     ///
     /// The watermarks of filters that are no longer configured are kept, and their copies removed.
     /// What a file had in use is kept for seven days.

@@ -15,7 +15,8 @@ pub(crate) type Waits = Box<(NeedsOperator, WaitingReport)>;
 ///
 /// # Errors
 /// Returns an error if there is a `cause`, if the update has half of the entries before it or fewer,
-/// if it has more new hits than `max_new_hits`, together with those of the last seven days, or if it cannot be tried and another one waited.
+/// if it has more new hits than `max_new_hits`, together with those of the last seven days, or if it
+/// cannot be tried and another one waited.
 pub(crate) fn ensure_needs_no_operator(
     file: GuardFile,
     mut update: WaitingReport,
