@@ -23,6 +23,7 @@ mod handshake;
 mod handshake_result;
 #[cfg(feature = "proxy")]
 mod identity;
+mod key_ids;
 mod path;
 mod path_rules;
 #[cfg(feature = "proxy")]

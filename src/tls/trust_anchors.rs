@@ -3,7 +3,9 @@
 //! A file has roots, the intermediates below them, and pinned client certificates. A verifier that
 //! is built from them cannot fail. `docs/decisions/client-cas.md` has the reasons.
 
-use std::collections::{HashMap, HashSet};
+mod kinds;
+
+use std::collections::HashMap;
 
 use rustls::DistinguishedName;
 use rustls::pki_types::pem::PemObject;
@@ -11,12 +13,12 @@ use rustls::pki_types::{CertificateDer, TrustAnchor};
 use smallvec::SmallVec;
 use webpki::EndEntityCert;
 
+use super::key_ids::KeyIds;
 use super::path_rules::{PathProblem, PathRule, PathRules};
-use super::signature::Signed;
 #[cfg(feature = "proxy")]
 use super::{CertificateSummary, Crls};
 use super::{FileContent, TlsFileError};
-use crate::spki::{self, CertificateFields, Element, ValidityPeriod};
+use crate::spki::{self, CertificateFields, ValidityPeriod};
 
 /// The certificates that may be at the end of a client's path, and the intermediates below them.
 #[derive(Debug)]
@@ -94,9 +96,9 @@ impl TrustAnchors {
         }
         let facts = (1..).zip(&certificates).map(|(position, it)| AnchorFacts::of(it, position));
         let mut facts = facts.collect::<Result<Vec<_>, _>>()?;
-        let issuers = issuers(&certificates, &facts);
-        tell_apart(&mut facts, &issuers);
-        demote_cross_signed(&certificates, &mut facts, &issuers);
+        let issuers = kinds::issuers(&certificates, &facts);
+        kinds::tell_apart(&mut facts, &issuers);
+        kinds::demote_cross_signed(&certificates, &mut facts, &issuers);
         let of_kind = |kind| {
             let all = facts.iter().enumerate();
             all.filter(move |(_, it)| it.kind == kind).map(|(index, _)| index)
@@ -251,33 +253,6 @@ impl TrustAnchors {
     }
 }
 
-/// The key identifiers in a certificate (RFC 5280, 4.2.1.1 and 4.2.1.2).
-#[derive(Default)]
-struct KeyIds<'a> {
-    own: Option<&'a [u8]>,
-    issuer: Option<&'a [u8]>,
-}
-
-impl<'a> KeyIds<'a> {
-    fn of(fields: &CertificateFields<'a>) -> Self {
-        const KEY_IDENTIFIER: u8 = 0x80;
-        let mut ids = Self::default();
-        let _ = fields.for_each_extension(|extension| {
-            let value = Element::only(extension.value).map(|value| value.content);
-            match extension.oid {
-                [0x55, 29, 14] => ids.own = value,
-                [0x55, 29, 35] => {
-                    let first = value.and_then(|mut value| Element::take(&mut value));
-                    ids.issuer = first.filter(|it| it.tag == KEY_IDENTIFIER).map(|it| it.content);
-                }
-                _ => {}
-            }
-            Some(())
-        });
-        ids
-    }
-}
-
 impl AnchorFacts {
     /// The facts that the certificate itself states.
     fn of(certificate: &CertificateDer<'_>, position: usize) -> Result<Self, TlsFileError> {
@@ -307,98 +282,6 @@ impl AnchorFacts {
         let problem = rule.map(|rule| PathProblem::new(rule, certificate));
         let rules = rules.unwrap_or_default();
         Ok(Self { kind, validity, subject, issuer, rules, problem })
-    }
-}
-
-/// For each certificate, the indexes of the CAs that issued it. A certificate that its own key
-/// signed has none; a CA with a new key, which its old one signed, has the name of its issuer.
-fn issuers(certificates: &[CertificateDer<'_>], facts: &[AnchorFacts]) -> Vec<Vec<usize>> {
-    let mut by_name: HashMap<&[u8], Vec<(usize, &[u8])>> = HashMap::new();
-    for ((index, facts), certificate) in facts.iter().enumerate().zip(certificates) {
-        if facts.rules.is_ca
-            && let Ok(spki) = spki::of_certificate(certificate)
-        {
-            by_name.entry(&facts.subject).or_default().push((index, spki));
-        }
-    }
-    let issuers = facts.iter().zip(certificates).map(|(facts, certificate)| {
-        let named = by_name.get(&facts.issuer[..]);
-        let (Some(named), Ok(signed)) = (named, Signed::parse(certificate)) else {
-            return Vec::new();
-        };
-        let own = spki::of_certificate(certificate).ok().filter(|_| facts.issuer == facts.subject);
-        if own.is_some_and(|own| signed.verify(own).is_ok()) {
-            return Vec::new();
-        }
-        let signers = named.iter().filter(|(_, spki)| signed.verify(spki).is_ok());
-        signers.map(|(index, _)| *index).collect()
-    });
-    issuers.collect()
-}
-
-/// Makes intermediates of the roots that a root leads to.
-///
-/// One CA of a circle that no root leads to stays a root: the first of the file, or the CA that
-/// its issuers lead to.
-fn tell_apart(facts: &mut [AnchorFacts], issuers: &[Vec<usize>]) {
-    let issuers_of = |index: usize| issuers.get(index).map_or(&[][..], Vec::as_slice);
-    let mut open: Vec<usize> = (0..facts.len()).collect();
-    open.retain(|index| !issuers_of(*index).is_empty());
-    open.retain(|index| facts.get(*index).is_some_and(|facts| facts.kind == AnchorKind::Root));
-    while let Some(first) = open.first() {
-        let before = open.len();
-        // The issuers of those that are still open may be roots themselves.
-        let (found, rest): (Vec<_>, Vec<_>) = (open.iter().copied())
-            .partition(|index| issuers_of(*index).iter().any(|issuer| !open.contains(issuer)));
-        for index in found {
-            if let Some(facts) = facts.get_mut(index) {
-                facts.kind = AnchorKind::Intermediate;
-            }
-        }
-        if rest.len() == before {
-            let (mut seen, mut top) = (Vec::new(), *first);
-            while !seen.contains(&top) {
-                seen.push(top);
-                top = issuers_of(top).first().copied().unwrap_or(top);
-            }
-            open.retain(|index| *index != top);
-        } else {
-            open = rest;
-        }
-    }
-}
-
-/// Makes intermediates of the certificates that a CA outside the file issued for the key of an
-/// intermediate. They would end its paths before the root that may have revoked it.
-fn demote_cross_signed(
-    certificates: &[CertificateDer<'_>],
-    facts: &mut [AnchorFacts],
-    issuers: &[Vec<usize>],
-) {
-    let ca = |index: usize| {
-        let spki = certificates.get(index).and_then(|it| spki::of_certificate(it).ok());
-        facts.get(index).map(|facts| &facts.subject).zip(spki)
-    };
-    let of_kind = |kind| {
-        let all = facts.iter().enumerate();
-        all.filter(move |(_, it)| it.kind == kind)
-    };
-    let below: HashSet<_> =
-        of_kind(AnchorKind::Intermediate).filter_map(|(index, _)| ca(index)).collect();
-    let (cross, others): (Vec<_>, Vec<_>) =
-        of_kind(AnchorKind::Root).partition(|(index, facts)| {
-            facts.issuer != facts.subject
-                && issuers.get(*index).is_some_and(Vec::is_empty)
-                && ca(*index).is_some_and(|ca| below.contains(&ca))
-        });
-    if others.is_empty() {
-        return; // no path would have an end
-    }
-    let cross: Vec<_> = cross.into_iter().map(|(index, _)| index).collect();
-    for index in cross {
-        if let Some(facts) = facts.get_mut(index) {
-            facts.kind = AnchorKind::Intermediate;
-        }
     }
 }
 

@@ -80,8 +80,8 @@ impl PendingQuestion {
         }
     }
 
-    /// The place among due questions. A question that failed often gives way, so that it cannot use
-    /// up the rate.
+    /// The rank among due questions. A question that failed often must not use up the rate, so it
+    /// gives way.
     pub(super) fn order(&self, number: u64) -> (u32, bool, u64) {
         (self.failures, self.has_paused_source, number)
     }

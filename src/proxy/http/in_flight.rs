@@ -69,7 +69,7 @@ struct Uploads {
     count: usize,
     /// Flow-control window of each stream, in bytes.
     window: u32,
-    /// The windows of their streams, and at most that of the connection.
+    /// The windows of the uploads' streams, as far as the connection's window holds them.
     held: Held,
 }
 

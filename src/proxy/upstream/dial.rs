@@ -25,8 +25,7 @@ use crate::resolver::{HostAddresses, ResolveError, Resolver};
 
 /// A connection to a server: TCP or a Unix socket, with or without TLS.
 pub(crate) trait Io: AsyncRead + AsyncWrite + fmt::Debug + Unpin {
-    /// Makes the close of a TCP connection a reset, so that the server does not take the bytes so far
-    /// for all of them.
+    /// Makes the close of a TCP connection a reset: the bytes so far are not all of them.
     fn reset_on_close(&self) {}
 }
 

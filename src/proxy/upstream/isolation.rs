@@ -1,5 +1,5 @@
-//! Clients whose requests may have ended a shared HTTP/2 connection. Such a client gets connections of
-//! its own, so that its next request ends no request of another client.
+//! Clients whose requests may have ended a shared HTTP/2 connection. Such a client gets connections
+//! of its own: its next request ends no request of another client.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};

@@ -36,7 +36,7 @@ pub(crate) struct FileRecord {
     /// Path of the file, under which another name finds the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     path: Option<String>,
-    /// What was in use before.
+    /// The entries and new hits of the last seven days.
     #[serde(default, skip_serializing_if = "History::is_empty")]
     pub(crate) history: History,
     /// SHA-256 of the copy of the filter in use, in hex; `None` without a copy, and for a list.

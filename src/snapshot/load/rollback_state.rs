@@ -40,7 +40,7 @@ pub(crate) struct RollbackState {
 #[serde(deny_unknown_fields)]
 struct FileRecords {
     filters: BTreeMap<String, FileRecord>,
-    /// The lists in use, and those of the last seven days.
+    /// The lists that were in use within the last seven days.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     lists: BTreeMap<String, FileRecord>,
     /// The updates of CAs and CRLs that wait, by the path of their file.

@@ -11,24 +11,23 @@ mod credential_source;
 pub(crate) mod exceptions;
 pub(crate) mod filter;
 pub(crate) mod gate;
+mod guards;
 pub(crate) mod list;
 mod rejected_unit;
 pub(crate) mod service;
 mod service_credentials;
+mod waiting;
 
 pub(super) use self::service_credentials::MAX_CRL_SIZE;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use self::authorizer::AuthorizerSource;
-use self::credential_files::NamesCredentials;
-use self::credential_source::{ConfigurationHits, CredentialSource};
+use self::credential_source::ConfigurationHits;
 use self::exceptions::ConfiguredExceptions;
 use self::filter::FilterSource;
-use self::gate::AcceptError;
 use self::list::ListSource;
 use self::service::ServiceSource;
 use super::check::dry_run::{DryRun, Judges};
@@ -40,10 +39,8 @@ use super::links::JudgementLinks;
 use super::load_errors::{LoadErrors, all, both};
 use super::signed::LoadedList;
 use crate::config::{AuthorizerConfig, Config, FilterConfig, ListConfig, ServiceConfig};
-use crate::guard::{ExactList, Guard, NamedFilter, WeakChecks};
+use crate::guard::{ExactList, NamedFilter, WeakChecks};
 use crate::metrics::ControlMetrics;
-use crate::snapshot::operator_decision::GuardFile;
-use crate::snapshot::report::WaitingReport;
 use crate::snapshot::routes::Routes;
 use crate::spki::RsaExponents;
 
@@ -317,59 +314,6 @@ impl Sources {
         filters.chain(lists).chain(services).chain(authorizers).collect()
     }
 
-    /// Accepts the waiting update with this SHA-256 of the filter, list or service with this name.
-    pub(super) fn accept(
-        &mut self,
-        file: GuardFile,
-        name: &str,
-        sha256: &[u8; 32],
-        peer: &str,
-    ) -> Result<(), AcceptError> {
-        let accepted = match file {
-            GuardFile::Filter => {
-                let filter = self.filters.iter_mut().find(|it| it.name() == name);
-                filter.map(|filter| filter.gate_mut().accept(sha256, peer))
-            }
-            GuardFile::List => {
-                let list = self.lists.iter_mut().find(|it| it.config().name == name);
-                list.map(|list| list.gate_mut().accept(sha256, peer))
-            }
-            GuardFile::Service => {
-                let service = self.services.iter_mut().find(|it| it.name() == name);
-                let service = service.map(|service| service.accept(sha256, peer));
-                service.or_else(|| {
-                    let authorizer = self.authorizers.iter_mut().find(|it| it.name() == name);
-                    authorizer.map(|authorizer| authorizer.accept(sha256, peer))
-                })
-            }
-        };
-        accepted.unwrap_or_else(|| Err(AcceptError::Unknown(gate::subject(file, name))))
-    }
-
-    /// Why the content with this SHA-256 is not in use for the filter or list with this name;
-    /// `None` if it is. The text is empty if the file is being written.
-    pub(super) fn problem_of(
-        &self,
-        file: GuardFile,
-        name: &str,
-        sha256: &[u8; 32],
-    ) -> Option<String> {
-        match file {
-            GuardFile::Filter => {
-                self.filters.iter().find(|it| it.name() == name)?.problem_of(sha256)
-            }
-            GuardFile::List => {
-                self.lists.iter().find(|it| it.config().name == name)?.problem_of(sha256)
-            }
-            GuardFile::Service => {
-                let service = self.services.iter().find(|it| it.name() == name);
-                let authorizer = self.authorizers.iter().find(|it| it.name() == name);
-                let problem = service.and_then(|service| service.problem_of(sha256));
-                problem.or_else(|| authorizer?.problem_of(sha256))
-            }
-        }
-    }
-
     /// The filters in use, in the order of the configuration.
     pub(super) fn named_filters(&self) -> Vec<Arc<NamedFilter>> {
         self.filters.iter().map(|source| Arc::clone(source.filter())).collect()
@@ -385,49 +329,10 @@ impl Sources {
         self.lists.iter().map(|source| source.loaded().clone())
     }
 
-    /// The updates of CAs and CRLs that wait, by the path of their file.
-    pub(super) fn waiting_files(&self) -> BTreeMap<PathBuf, WaitingReport> {
-        let services = self.services.iter().flat_map(|it| it.gates.waiting());
-        let waiting = services.chain(self.authorizers.iter().flat_map(|it| it.gates.waiting()));
-        waiting.map(|(path, report)| (path.to_owned(), report.clone())).collect()
-    }
-
     /// The files with CAs and CRLs of clients in use, for their copies.
     pub(super) fn kept_files(&self) -> impl Iterator<Item = KeptFile> {
         let services = self.services.iter().flat_map(ServiceSource::kept_files);
         services.chain(self.authorizers.iter().flat_map(AuthorizerSource::kept_files))
-    }
-
-    /// A guard with the filters, lists and weak-key checks in use.
-    pub(super) fn guard_without_exceptions(&self) -> Guard {
-        guard(self.filters.iter(), self.lists.iter(), self.weak_checks)
-    }
-
-    /// The guard of the sources in use.
-    pub(super) fn guard(&self, links: &JudgementLinks) -> Guard {
-        let guard = self.guard_without_exceptions().with_exceptions(self.exceptions.all());
-        guard.with_answers(links.answers.clone())
-    }
-
-    /// Tries the `staged` configuration as a whole on the recent clients of each service.
-    ///
-    /// # Errors
-    /// Returns an error for each service of which too many recent clients would be rejected.
-    pub(super) fn try_on_clients(
-        &self,
-        staged: &mut StagedSources,
-        links: &JudgementLinks,
-        dry_run: &DryRun,
-    ) -> Result<(), LoadErrors> {
-        let filters = staged.filters.iter().filter_map(|it| it.source(&self.filters));
-        let lists = staged.lists.iter().filter_map(|it| it.source(&self.lists));
-        let next =
-            guard(filters, lists, staged.weak_checks).with_exceptions(staged.exceptions.all());
-        let guards = [&self.guard(links), &next.with_answers(links.answers.clone())];
-        let services = tried(&self.services, &staged.services, guards, dry_run);
-        let authorizers = tried(&self.authorizers, &staged.authorizers, guards, dry_run);
-        staged.hits = all(services.into_iter().chain(authorizers).filter_map(Result::transpose))?;
-        Ok(())
     }
 
     /// Paths of all files that are read again when they change.
@@ -446,35 +351,6 @@ impl Sources {
     fn list_names(&self) -> Vec<String> {
         self.lists.iter().map(|list| list.config().name.clone()).collect()
     }
-}
-
-fn guard<'a>(
-    filters: impl Iterator<Item = &'a FilterSource>,
-    lists: impl Iterator<Item = &'a ListSource>,
-    weak_checks: WeakChecks,
-) -> Guard {
-    let filters: Vec<_> = filters.collect();
-    let guard = Guard::new(filters.iter().map(|source| Arc::clone(source.filter())).collect())
-        .with_lists(lists.map(|source| source.list().clone()))
-        .with_weak_checks(weak_checks);
-    exponents_of(filters.into_iter().map(FilterSource::config))
-        .into_iter()
-        .fold(guard, |guard, (filter, exponents)| guard.with_related_exponents(&filter, exponents))
-}
-
-/// The result of [`CredentialSource::try_configuration`] for each source that was in use before.
-fn tried<C: NamesCredentials>(
-    in_use: &[CredentialSource<C>],
-    staged: &[Staged<CredentialSource<C>>],
-    guards: [&Guard; 2],
-    dry_run: &DryRun,
-) -> Vec<Result<Option<ConfigurationHits>, LoadError>> {
-    let staged = staged.iter().filter_map(|it| it.source(in_use));
-    let tried = staged.filter_map(|source| {
-        let before = in_use.iter().find(|before| before.id() == source.id())?;
-        Some(source.try_configuration(before, guards, dry_run))
-    });
-    tried.collect()
 }
 
 /// The related exponents of each filter, by name.

@@ -1,7 +1,7 @@
 //! The certificates in `client_auth.trust_anchors`: roots, intermediates below them, and pinned
 //! client certificates.
 //!
-//! Guards: `fn tell_apart` and `fn complete` in `src/tls/trust_anchors.rs`, `fn check` and
+//! Guards: `fn tell_apart` in `src/tls/trust_anchors/kinds.rs`, `fn complete` in `src/tls/trust_anchors.rs`, `fn check` and
 //! `fn verify_pin` in `src/tls/client_verifier/search.rs`, `src/tls/path_rules.rs`.
 
 use std::fs::{read_to_string, rename, write};

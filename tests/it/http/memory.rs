@@ -235,6 +235,9 @@ fn the_windows_of_an_upload_grow_while_its_server_reads() {
         let size = open.min(16_384).min(total - sent);
         if size > 0 {
             let last = u8::from(sent + size == total);
+            if last == 1 {
+                wait_until("the window to be held", || buffered(&proxy, "upload") > 0.0);
+            }
             client.send(&frame(DATA, last, 1, &vec![b'x'; size]));
             sent += size;
             let sent = i64::try_from(size).unwrap();

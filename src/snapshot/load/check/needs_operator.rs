@@ -15,7 +15,7 @@ pub(crate) type Waits = Box<(NeedsOperator, WaitingReport)>;
 ///
 /// # Errors
 /// Returns an error if there is a `cause`, if the update has half of the entries before it or fewer,
-/// if it has more new hits than `max_new_hits`, together with those of the last seven days, or if it
+/// if its new hits and the new hits of the last seven days are more than `max_new_hits`, or if it
 /// cannot be tried and another one waited.
 pub(crate) fn ensure_needs_no_operator(
     file: GuardFile,

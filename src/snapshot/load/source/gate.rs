@@ -195,7 +195,7 @@ impl Gate {
         (self.held, self.due_at, self.is_offered) = (None, None, false);
     }
 
-    /// What was in use before.
+    /// The entries and new hits of the last seven days.
     pub(in crate::snapshot::load) fn history(&self) -> &History {
         &self.history
     }
