@@ -58,8 +58,8 @@ const MAX_LINGERING: usize = 64;
 /// Serves a connection over TCP on a task of its own.
 pub(crate) fn serve_tcp(worker: &Rc<AskWorker>, authorizer: &Arc<Authorizer>, accepted: Accepted) {
     let (open, worker, authorizer) = (worker.enter(), Rc::clone(worker), Arc::clone(authorizer));
-    tokio::task::spawn_local(async move {
-        let Accepted { tcp, peer, handshake_timeout, permit, .. } = accepted;
+    let Accepted { tcp, peer, handshake_timeout, permit, unproven, .. } = accepted;
+    unproven.spawn(peer.ip(), |unproven| async move {
         let asker = AskingPeer::Tcp(peer);
         // Networks are checked before the handshake, which costs more than the check.
         if !authorizer.config.askers.permits_address(peer.ip()) {
@@ -89,6 +89,7 @@ pub(crate) fn serve_tcp(worker: &Rc<AskWorker>, authorizer: &Arc<Authorizer>, ac
                 Err(_) => return, // a peer that sends nothing is no asker
             },
         };
+        drop(unproven);
         serve(&worker, &authorizer, stream, asker).await;
         drop((share, open));
     });

@@ -2,11 +2,8 @@
 //!
 //! No file that the configuration names is opened here. [`crate::snapshot`] loads those files.
 //!
-//! A new key takes three steps here. Add the field to the raw table in `raw`, with its default. Add
-//! the field to the model here or in the module of its table. Add the conversion to `check`. A
-//! table without conversions, such as [`ForwardConfig`], is parsed directly into the model: then
-//! one field with its default suffices. `CONTRIBUTING.md` lists the steps outside this module: the
-//! example, the reference and the test.
+//! `raw` declares the table of keys, whose types and defaults `form` applies to a file. `check`
+//! converts the result into the model here. `CONTRIBUTING.md` lists the places of a new key.
 
 mod access_log;
 mod authorizer;
@@ -18,13 +15,13 @@ mod effective;
 pub(crate) mod example;
 mod fetch;
 mod filter;
+mod form;
 mod key_place;
+mod keys;
 mod list;
 mod log_level;
-mod number;
 mod problem;
 mod raw;
-mod reference;
 mod schema;
 mod service;
 mod suggestion;
@@ -47,6 +44,7 @@ pub use self::effective::{EffectiveTable, EffectiveValue};
 pub use self::fetch::FetchConfig;
 pub use self::filter::{FilterConfig, Implausible, Rollback};
 pub use self::key_place::{KeyLines, KeyPlace, LocatedProblem, PlacedProblem};
+use self::keys::table;
 pub use self::list::{BlocklistConfig, ListConfig, ListFormat, Shrink};
 pub use self::log_level::{LogLevel, LogLevelError};
 pub use self::problem::{ConfigError, ConfigProblem};
@@ -158,32 +156,32 @@ pub enum LogFormat {
     Text,
 }
 
-/// The delays of a shutdown, which SIGTERM begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ShutdownConfig {
-    /// Time in which `/readyz` fails and connections are still accepted. Default: 5 s.
-    #[serde(deserialize_with = "units::duration")]
-    pub readiness_delay: Duration,
-    /// Maximum time for in-flight requests; open connections are closed after it. Default: 30 s.
-    #[serde(deserialize_with = "units::duration")]
-    pub drain_timeout: Duration,
-}
-
-impl Default for ShutdownConfig {
-    fn default() -> Self {
-        Self { readiness_delay: Duration::from_secs(5), drain_timeout: Duration::from_secs(30) }
+table! {
+    /// The delays of a shutdown, which SIGTERM begins.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    pub struct ShutdownConfig "After `SIGTERM`." {
+        /// Time in which `/readyz` fails and connections are still accepted. Default: 5 s.
+        #[serde(deserialize_with = "units::deserialize_duration")]
+        pub readiness_delay: Duration = "5s" => Restart
+            "`/readyz` fails, and connections are still accepted.",
+        /// Maximum time for in-flight requests; open connections are closed after it. Default: 30 s.
+        #[serde(deserialize_with = "units::deserialize_duration")]
+        pub drain_timeout: Duration = "30s" => Restart
+            "Open connections then finish their in-flight requests. Connections that are open after this time are closed.",
     }
 }
 
-/// Restrictions of the process by the kernel.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct SandboxConfig {
-    /// Whether a sandbox is required. Default: auto.
-    pub mode: SandboxMode,
-    /// TCP ports that the process may use. Default: any.
-    pub ports: SandboxPorts,
+table! {
+    /// Restrictions of the process by the kernel.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    pub struct SandboxConfig "Restriction of the process after it has read its configuration, enforced by the kernel ([Landlock](systemd.md#the-sandbox))." {
+        /// Whether a sandbox is required. Default: auto.
+        pub mode: SandboxMode = "auto" => Restart
+            "`auto`: as far as the kernel supports. `required`: no start without it.",
+        /// TCP ports that the process may use. Default: any.
+        pub ports: SandboxPorts = "any" => Restart
+            "`configured`: TCP only to and on the ports of this file.",
+    }
 }
 
 /// Whether a sandbox is required.

@@ -6,7 +6,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `json` | parsing of JSON, with problems in plain words |
+//! | `json` | parsing of JSON, with errors that name the member |
 //! | `regular_file` | opening and reading regular files up to a maximum size |
 //! | `unix_time` | times in seconds since the Unix epoch |
 //! | `printable` | characters that a terminal must not get |

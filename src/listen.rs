@@ -10,13 +10,16 @@ mod check;
 mod loads;
 mod unix;
 
+use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
 use tracing::{debug, warn};
 
 pub use self::addresses::Addresses;
@@ -28,7 +31,7 @@ pub use self::unix::SocketFile;
 pub(crate) use self::unix::{SocketOwner, UnixAccepted, UnixAcceptor, bind_unix};
 use crate::config::{AuthorizerLimits, Config, LimitsConfig, ListenAddress};
 use crate::keep_alive::detect_dead_peer;
-use crate::permit::{Permit, ResizableSemaphore};
+use crate::permit::{Permit, ResizableSemaphore, UnprovenConnections};
 
 /// Length of the queue of connections that are not accepted yet. The kernel caps it at
 /// `net.core.somaxconn`.
@@ -43,6 +46,9 @@ const ASKER_HANDSHAKE: Duration = Duration::from_secs(10);
 /// Minimum time without an acknowledgement from an asker after which its connection is aborted,
 /// 5 s.
 const MIN_UNACKNOWLEDGED: Duration = Duration::from_secs(5);
+
+/// Time that an evicted connection has to return its permit before another one is evicted, 100 ms.
+const EVICTION: Duration = Duration::from_millis(100);
 
 /// A configured address, bound once per worker.
 #[derive(Debug)]
@@ -70,6 +76,8 @@ struct Address {
     timeouts: Mutex<Timeouts>,
     /// One permit for each open connection.
     permits: ResizableSemaphore,
+    /// The connections that are evicted while no permit is free.
+    unproven: Arc<UnprovenConnections>,
 }
 
 /// The limits of one address, from all services that share it.
@@ -137,6 +145,7 @@ impl Address {
             file,
             timeouts: Mutex::new(limits.timeouts),
             permits: ResizableSemaphore::new(limits.max_connections),
+            unproven: Arc::default(),
         }
     }
 
@@ -149,6 +158,26 @@ impl Address {
         if let Some(Err(error)) = self.file.as_ref().map(|file| file.set_owner(owner)) {
             let address = &self.local;
             warn!(%address, %error, "mode and group of the socket cannot be changed");
+        }
+    }
+
+    /// Waits for a permit for a connection from `peer`, and evicts others if none is free. Returns
+    /// the number of evicted ones as well; `None` if the address is closed.
+    async fn permit(&self, peer: IpAddr) -> Option<(Permit, usize)> {
+        let mut acquire = pin!(self.permits.acquire());
+        let mut evicted = 0;
+        loop {
+            let mut may_evict = true;
+            let permit = poll_fn(|context| {
+                let permit = acquire.as_mut().poll(context);
+                if permit.is_pending() && std::mem::take(&mut may_evict) {
+                    evicted += usize::from(self.unproven.evict(peer));
+                }
+                permit
+            });
+            if let Ok(permit) = timeout(EVICTION, permit).await {
+                return Some((permit.ok()?, evicted));
+            }
         }
     }
 
@@ -245,6 +274,10 @@ pub(crate) struct Accepted {
     pub(crate) unacknowledged: Duration,
     /// Held while the connection is open.
     pub(crate) permit: Permit,
+    /// The connections of the address without a proof of a key.
+    pub(crate) unproven: Arc<UnprovenConnections>,
+    /// Number of connections that were evicted for this one.
+    pub(crate) evicted: usize,
 }
 
 impl Acceptor {
@@ -268,8 +301,9 @@ impl Acceptor {
     /// Waits for the next connection and for its permit. A failed `accept` is retried after a
     /// pause.
     ///
-    /// At the limit, one connection waits here and the others in the kernel's queue. `None` means
-    /// that the address is closed.
+    /// At the limit, a connection without a proof of a key is evicted for it. If there is none, one
+    /// connection waits here and the others in the kernel's queue. `None` means that the address is
+    /// closed.
     pub(crate) async fn accept(&mut self) -> Option<Accepted> {
         let (tcp, peer) = loop {
             match self.listener.accept().await {
@@ -278,7 +312,8 @@ impl Acceptor {
             }
         };
         self.backoff = Backoff::default();
-        let permit = self.address.permits.acquire().await.ok()?;
+        let (permit, evicted) = self.address.permit(peer.ip()).await?;
+        let unproven = Arc::clone(&self.address.unproven);
         let listen = self.configured;
         let timeouts = self.address.timeouts();
         let unacknowledged = timeouts.unacknowledged;
@@ -293,7 +328,16 @@ impl Acceptor {
             }
         }
         let handshake_timeout = timeouts.handshake;
-        Some(Accepted { tcp, peer, listen, handshake_timeout, unacknowledged, permit })
+        Some(Accepted {
+            tcp,
+            peer,
+            listen,
+            handshake_timeout,
+            unacknowledged,
+            permit,
+            unproven,
+            evicted,
+        })
     }
 
     /// Sets the options that later connections inherit.

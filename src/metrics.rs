@@ -28,7 +28,7 @@ pub use filter::FilterMetrics;
 pub(crate) use labels::labels;
 pub use labels::{
     CodeClass, ConfirmationResult, ConnectionResult, Family, KeyAction, Label, LogName, NameResult,
-    QuestionResult, ReloadResult, SpanDrop, UpstreamFailure, WaitOutcome,
+    OwnStatus, QuestionResult, ReloadResult, SpanDrop, UpstreamFailure, WaitOutcome,
 };
 pub use list::ListMetrics;
 pub use logs::LogMetrics;

@@ -6,6 +6,7 @@ mod client_shares;
 pub(crate) mod ledger;
 mod per_ip;
 mod resizable;
+mod unproven;
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -15,6 +16,7 @@ pub(crate) use self::client_shares::{ClientKey, ClientShares, ShareGuard, may_ta
 pub(crate) use self::ledger::BufferClass;
 pub(crate) use self::per_ip::{PerIpCounts, PerIpGuard, network_of};
 pub(crate) use self::resizable::{Permit, ResizableSemaphore};
+pub(crate) use self::unproven::{Unproven, UnprovenConnections};
 
 /// A count that one thread shares.
 #[derive(Debug, Clone, Default)]

@@ -3,6 +3,7 @@
 //!
 //! Nothing here handles HTTP or TLS.
 
+pub(crate) mod descriptors;
 pub(crate) mod heap;
 pub mod heartbeat;
 pub mod inherited_sockets;

@@ -117,7 +117,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
                 return Poll::Ready(Err(error));
             }
         }
-        self.session.incoming().settle()?;
+        self.session.incoming().settle(context)?;
         // Tickets of TLS 1.3 wait for the first response. In TLS 1.2 the client waits for the end.
         if self.session.state().protocol_version() != Some(ProtocolVersion::TLSv1_3) {
             ready!(self.poll_send(context))?;
@@ -154,7 +154,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
         match polled {
             Poll::Ready(Ok(0)) => self.has_eof = true,
             Poll::Ready(Ok(_)) => {}
-            Poll::Ready(Err(_)) | Poll::Pending => incoming.settle()?,
+            Poll::Ready(Err(_)) | Poll::Pending => incoming.settle(context)?,
         }
         polled
     }
@@ -169,12 +169,12 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => {
                     self.is_blocked = true;
-                    outgoing.settle()?;
+                    outgoing.settle(context)?;
                     return Poll::Pending;
                 }
             }
         }
-        outgoing.settle()?;
+        outgoing.settle(context)?;
         self.is_blocked = false;
         Poll::Ready(Ok(()))
     }
@@ -201,7 +201,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
             let progress = self.process(context, &mut None)?;
             let is_closed = self.session.has_received_close() || self.has_eof;
             if progress == Processed::Delivered || is_closed {
-                self.session.incoming().settle()?;
+                self.session.incoming().settle(context)?;
                 return Poll::Ready(Ok(Prefetched { waiting: self.unread.len(), is_closed }));
             }
             let _ = self.poll_send(context); // tickets; the next write meets the error
@@ -236,7 +236,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncRead for TlsStream<IO> {
                 && this.process(context, &mut Some(reader))? == Processed::Delivered
             {}
             if reader.filled().len() > before {
-                this.session.incoming().settle()?;
+                this.session.incoming().settle(context)?;
                 return Poll::Ready(Ok(()));
             }
             if this.session.has_received_close() {

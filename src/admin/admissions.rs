@@ -85,7 +85,9 @@ impl ClientCounts {
     }
 
     /// The clients since the counts were `before`.
-    fn since(&self, before: &Self) -> Self {
+    fn since(&self, before: Option<&Self>) -> Self {
+        let none = Self::default();
+        let before = before.unwrap_or(&none);
         let failed = growth(&self.failed, &before.failed);
         Self { admitted: self.admitted - before.admitted, failed }
     }
@@ -96,6 +98,8 @@ impl ClientCounts {
 pub(super) struct Admission {
     /// In the last five minutes.
     pub(super) recent: ClientCounts,
+    /// In the last minute.
+    pub(super) last_minute: ClientCounts,
     /// Time since a client got in, or since the service is known.
     pub(super) silence: Duration,
     /// Clients in that time.
@@ -172,6 +176,8 @@ pub(super) struct Update {
     pub(super) age: Duration,
     /// Rejections since the update, in the last five minutes at most.
     pub(super) recent: f64,
+    /// Those in the last minute at most.
+    last_minute: f64,
     /// The rejections in as many minutes before the update.
     pub(super) expected: f64,
 }
@@ -182,9 +188,26 @@ impl Update {
         self.files.iter().any(|it| BY_KEYS.contains(&it.kind))
     }
 
-    /// Whether clients are rejected that were not before.
+    /// Whether clients are rejected that were not before, in the last minute too.
     pub(super) fn is_jump(&self) -> bool {
-        self.recent >= MIN_REJECTIONS && self.recent > JUMP * self.expected
+        let has_jumped = self.recent >= MIN_REJECTIONS && self.recent > JUMP * self.expected;
+        has_jumped && self.last_minute > 0.0
+    }
+
+    /// Whether the other update has none of the objects of this one, which it would replace.
+    fn is_beside(&self, other: &[UpdatedFile]) -> bool {
+        !self.files.iter().any(|it| other.iter().any(|other| other.row == it.row))
+    }
+
+    /// Compares the rejections up to `now`; the others are from five minutes and from a minute ago.
+    fn compare(&mut self, now: Rejections, window: Rejections, minute: Rejections) {
+        let since =
+            |earlier: Rejections| if earlier.at > self.base.at { earlier } else { self.base };
+        let (window, minute) = (since(window), since(minute));
+        self.age = now.at.duration_since(self.base.at);
+        self.recent = now.by(&self.files) - window.by(&self.files);
+        self.last_minute = now.by(&self.files) - minute.by(&self.files);
+        self.expected = self.before * minutes(window, now);
     }
 }
 
@@ -197,31 +220,33 @@ pub(super) struct Admissions {
     /// The loaded files and the rejections when the generation was compared.
     files: Vec<UpdatedFile>,
     last: Option<Rejections>,
-    update: Option<Update>,
+    /// The last update, after the earlier one that causes rejections, if there is one.
+    updates: Vec<Update>,
 }
 
 impl Admissions {
-    /// The clients up to `now`; `before` are their counts five minutes ago. Forgets what was
-    /// removed.
+    /// The clients up to `now`; `before` are their counts five minutes and a minute ago. Forgets
+    /// what was removed.
     pub(super) fn all(
         &mut self,
         clients: &ByService<ClientCounts>,
-        before: Option<&ByService<ClientCounts>>,
+        before: [Option<&ByService<ClientCounts>>; 2],
         now: Instant,
     ) -> ByService<Admission> {
         self.successes.retain(|name, _| clients.contains_key(name));
-        let none = ClientCounts::default();
         let admissions = clients.iter().map(|(name, counts)| {
             let last = self.successes.entry(name.clone());
             let (at, last) = last.or_insert_with(|| (now, counts.clone()));
             if counts.admitted > last.admitted {
                 (*at, *last) = (now, counts.clone());
             }
-            let before = before.and_then(|before| before.get(name)).unwrap_or(&none);
+            let [recent, last_minute] =
+                before.map(|before| counts.since(before.and_then(|before| before.get(name))));
             let admission = Admission {
-                recent: counts.since(before),
+                recent,
+                last_minute,
                 silence: now.duration_since(*at),
-                since_success: counts.since(last),
+                since_success: counts.since(Some(last)),
                 has_succeeded: counts.admitted > 0.0,
             };
             (name.clone(), admission)
@@ -229,36 +254,45 @@ impl Admissions {
         admissions.collect()
     }
 
-    /// The last update within an hour. `window` are the rejections five minutes ago.
-    pub(super) fn update(
+    /// The updates within an hour: the last one, after the earlier one that causes rejections, if
+    /// there is one. `before` are the rejections five minutes and a minute ago.
+    pub(super) fn updates(
         &mut self,
         report: &Report,
         now: Rejections,
-        window: Option<Rejections>,
-    ) -> Option<Update> {
-        let is_new = self.generation > 0 && self.generation != report.generation;
+        before: Option<[Rejections; 2]>,
+    ) -> Vec<Update> {
+        self.compare(report.generation, loaded_files(report), now, before)
+    }
+
+    /// The updates, once `files` belong to the generation.
+    fn compare(
+        &mut self,
+        generation: u64,
+        files: Vec<UpdatedFile>,
+        now: Rejections,
+        before: Option<[Rejections; 2]>,
+    ) -> Vec<Update> {
+        let is_new = self.generation > 0 && self.generation != generation;
         let last = self.last.replace(now);
-        let files_before = std::mem::replace(&mut self.files, loaded_files(report));
-        // An update that causes rejections stays for an hour, although others follow.
-        if let (true, Some(base), Some(window)) = (is_new, last, window)
-            && !self.update.as_ref().is_some_and(|it| it.age < ATTRIBUTED && it.is_jump())
-        {
+        let files_before = std::mem::replace(&mut self.files, files);
+        self.generation = generation;
+        let Some([window, minute]) = before else { return Vec::new() };
+        if let (true, Some(base)) = (is_new, last) {
             let mut files = self.files.clone();
             files.retain(|it| !files_before.contains(it));
             if files.is_empty() {
                 files.push(configuration_at(0));
             }
+            self.updates.retain(|it| it.is_jump() && it.is_beside(&files));
+            self.updates.truncate(1);
             let before = (base.by(&files) - window.by(&files)) / minutes(window, base);
-            let (age, recent, expected) = (Duration::ZERO, 0.0, 0.0);
-            self.update = Some(Update { files, before, base, age, recent, expected });
+            let (age, recent, last_minute, expected) = (Duration::ZERO, 0.0, 0.0, 0.0);
+            self.updates.push(Update { files, before, base, age, recent, last_minute, expected });
         }
-        self.generation = report.generation;
-        let update = self.update.as_mut()?;
-        update.age = now.at.duration_since(update.base.at);
-        let since = window.filter(|window| window.at > update.base.at).unwrap_or(update.base);
-        update.recent = now.by(&update.files) - since.by(&update.files);
-        update.expected = update.before * minutes(since, now);
-        self.update.clone().filter(|update| update.age < ATTRIBUTED)
+        self.updates.iter_mut().for_each(|update| update.compare(now, window, minute));
+        self.updates.retain(|update| update.age < ATTRIBUTED);
+        self.updates.clone()
     }
 }
 
@@ -285,16 +319,13 @@ fn loaded_files(report: &Report) -> Vec<UpdatedFile> {
         let revision = format!(", revision {}", it.summary.revision);
         file("filter", it.loaded, &it.name, revision)
     });
-    let lists = report.lists.iter().map(|it| ("list", &it.name, &[][..], &it.last_reload));
-    let services =
-        report.services.iter().map(|it| ("service", &it.name, &*it.crls, &it.last_reload));
-    let authorizers =
-        report.authorizers.iter().map(|it| ("authorizer", &it.name, &*it.crls, &it.last_reload));
+    let lists = report.lists.iter().map(|it| ("list", &it.name, &it.last_reload));
+    let services = report.services.iter().map(|it| ("service", &it.name, &it.last_reload));
+    let authorizers = report.authorizers.iter().map(|it| ("authorizer", &it.name, &it.last_reload));
     let others = lists.chain(services).chain(authorizers).filter(|(.., it)| is_loaded(it));
-    let others = others.map(|(kind, name, crls, reload)| {
-        let numbers = crls.iter().filter_map(|crl| crl.number.as_ref());
-        let numbers = numbers.map(|number| format!(", CRL number {number}")).collect();
-        file(kind, reload.at, name, numbers)
+    let others = others.map(|(kind, name, reload)| {
+        let files = reload.files.as_ref().map(|files| format!(": {files}"));
+        file(kind, reload.at, name, files.unwrap_or_default())
     });
     let configuration = report.configuration.as_ref().filter(is_loaded);
     let configuration = configuration.map(|it| configuration_at(it.at));
@@ -324,7 +355,8 @@ mod tests {
             let now = start + Duration::from_secs(second);
             let counts = [("ok", ok), ("unknown_issuer", failed), ("client_gone", 1000.0)];
             let counts = ClientCounts::of_service(&handshakes(counts), 0.0);
-            let it = &admissions.all(&[("orders".to_owned(), counts)].into(), None, now)["orders"];
+            let it =
+                &admissions.all(&[("orders".to_owned(), counts)].into(), [None; 2], now)["orders"];
             (it.silence.as_secs(), it.since_success.failures(), it.has_succeeded)
         };
         assert_eq!(at(0, 0.0, 0.0), (0, 0.0, false));
@@ -352,28 +384,42 @@ mod tests {
     }
 
     #[test]
-    fn rejections_are_compared_with_those_before_the_update() {
+    fn rejections_are_compared_with_those_before_the_update_until_they_stop() {
         let (mut admissions, start) = (Admissions::default(), Instant::now());
-        let mut report = Report { generation: 1, ..Report::default() };
-        let loaded = ReloadReport { result: "loaded", reason: None, error: None, at: 1000 };
-        let mut at = |generation, second: u64, all, window| {
-            let at = |(second, by_cas)| {
+        // Each call has the rejections now, five minutes ago and a minute ago.
+        let mut at = |generation, names: &[&str], counts: [(u64, f64); 3]| {
+            let [now, window, minute] = counts.map(|(second, by_keys)| {
                 let at = start + Duration::from_secs(second);
-                Rejections { at, by_cas, by_keys: 0.0, by_names: 0.0 }
+                Rejections { at, by_cas: 0.0, by_keys, by_names: 0.0 }
+            });
+            let file = |name: &&str| {
+                let row = name.split(',').next().unwrap().to_owned();
+                UpdatedFile { kind: "filter", at: 0, text: (*name).to_owned(), row }
             };
-            report.generation = generation;
-            report.configuration = Some(loaded.clone());
-            let (now, window) = (at((second, all)), Some(at(window)));
-            let update = admissions.update(&report, now, window);
-            update.map(|update| (update.recent, update.expected, update.is_jump()))
+            let files = names.iter().map(file).collect();
+            let updates = admissions.compare(generation, files, now, Some([window, minute]));
+            let updates = updates.into_iter();
+            let text = |it: &Update| it.files[0].text.clone();
+            updates.map(|it| (text(&it), it.recent, it.is_jump())).collect::<Vec<_>>()
         };
-        assert_eq!(at(1, 0, 0.0, (0, 0.0)), None, "the start is no update");
-        assert_eq!(at(1, 90, 30.0, (0, 0.0)), None);
+        let update = |text: &str, recent, is_jump| (text.to_owned(), recent, is_jump);
+        let zero = (0, 0.0);
+        assert_eq!(at(1, &[], [zero; 3]), [], "the start is no update");
+        assert_eq!(at(1, &[], [(90, 30.0), zero, zero]), []);
         // Twenty rejections a minute before it.
-        assert_eq!(at(2, 120, 40.0, (0, 0.0)), Some((10.0, 20.0, false)));
-        assert_eq!(at(2, 180, 135.0, (0, 0.0)), Some((105.0, 30.0, true)));
-        assert_eq!(at(3, 185, 136.0, (0, 0.0)).map(|it| it.2), Some(true), "it stays");
-        assert_eq!(at(3, 600, 137.0, (300, 136.0)).map(|it| it.0), Some(1.0));
-        assert_eq!(at(3, 90 + 3600, 137.0, (3400, 137.0)), None);
+        let before = (90, 30.0);
+        assert_eq!(at(2, &["a, 1"], [(120, 40.0), zero, before]), [update("a, 1", 10.0, false)]);
+        let jump = [(180, 1035.0), zero, (120, 40.0)];
+        assert_eq!(at(2, &["a, 1"], jump), [update("a, 1", 1005.0, true)]);
+        let other = ["a, 1", "b, 1"];
+        let both = [update("a, 1", 1006.0, true), update("b, 1", 1.0, false)];
+        assert_eq!(at(3, &other, [(185, 1036.0), zero, (120, 40.0)]), both, "it stays");
+        let ended = [update("a, 1", 1006.0, false), update("b, 1", 1.0, false)];
+        assert_eq!(at(3, &other, [(260, 1036.0), zero, (190, 1036.0)]), ended, "for a minute");
+        assert!(at(3, &other, [(265, 1037.0), zero, (190, 1036.0)])[0].2, "it begins again");
+        let names = ["a, 2", "b, 1"];
+        let replaced = [update("a, 2", 1.0, false)];
+        assert_eq!(at(4, &names, [(270, 1038.0), zero, (200, 1036.0)]), replaced, "its successor");
+        assert_eq!(at(4, &names, [(265 + 3600, 1038.0), zero, zero]), [], "an hour");
     }
 }

@@ -39,6 +39,13 @@ pub(super) enum AttentionLevel {
     Amber,
 }
 
+impl Attention {
+    /// The parts of the problem, and whether each is a command, between backticks.
+    pub(super) fn parts(&self) -> impl Iterator<Item = (bool, &str)> {
+        self.problem.split('`').enumerate().map(|(index, part)| (index % 2 == 1, part))
+    }
+}
+
 impl AttentionLevel {
     pub(super) fn as_str(self) -> &'static str {
         match self {
@@ -54,7 +61,7 @@ pub(super) fn attention(view: &View) -> Vec<Attention> {
     all.extend(files::conditions(view));
     all.extend(traffic::conditions(view));
     all.extend(clients::conditions(view));
-    all.extend(view.confirm.as_ref().and_then(source_of_proofs));
+    all.extend(view.confirm.as_ref().and_then(|it| source_of_proofs(it, view)));
     all.extend(expiries::conditions(view));
     all.sort_by_key(|it| it.level);
     all
@@ -91,11 +98,15 @@ fn readiness(view: &View) -> Option<Attention> {
     })
 }
 
-fn source_of_proofs(report: &ConfirmReport) -> Option<Attention> {
+fn source_of_proofs(report: &ConfirmReport, view: &View) -> Option<Attention> {
     let subject = format!("source of proofs {}", report.source);
     if let Some(failure) = &report.failure {
-        let problem = format!("does not answer, so that no key is confirmed or cleared: {failure}");
-        return Some(red(subject, problem, "confirm"));
+        let problem = format!(
+            "does not answer: {failure}; keys that were cleared stay cleared, new hits stay probable"
+        );
+        let config = view.report.configuration_path.as_deref();
+        let command = Some(shell::keygate(&["validate", "--online"], config));
+        return Some(Attention { command, ..red(subject, problem, "confirm") });
     }
     match (report.canary, &report.blocked_until) {
         (CanaryState::Failed, _) => {

@@ -156,12 +156,12 @@ fn with_page<T>(
         forgotten: evicted,
         expiries: expiries::rows(&report.expiries, now),
         services: (report.services.iter())
-            .map(|report| ServiceRow::new(report, traffic(&report.name), now))
+            .map(|report| ServiceRow::new(report, traffic(&report.name), config, now))
             .collect(),
         unrouted_handshakes: services::counts(&view.unrouted_handshakes),
         servers: servers.iter().map(|report| ServerRow::new(report, now)).collect(),
         authorizers: (report.authorizers.iter())
-            .map(|report| AuthorizerRow::new(report, &counters, now))
+            .map(|report| AuthorizerRow::new(report, &counters, config, now))
             .collect(),
     };
     render(&page)

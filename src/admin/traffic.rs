@@ -66,8 +66,9 @@ pub(super) struct RecentTraffic {
     pub(super) unrouted_handshakes: BTreeMap<String, f64>,
     /// In the last five minutes.
     pub(super) losses: Losses,
-    /// The last update of files, if it was within an hour.
-    pub(super) update: Option<Update>,
+    /// The updates of files within an hour: the last one, after the earlier one that causes
+    /// rejections, if there is one.
+    pub(super) updates: Vec<Update>,
 }
 
 /// Counters of one service since the start.
@@ -83,6 +84,10 @@ struct Totals {
     /// Handshakes by result.
     handshakes: BTreeMap<String, f64>,
     client_rejections: f64,
+    /// Requests that got a response with 1xx, 2xx or 3xx.
+    succeeded: f64,
+    /// Responses of keygate because of the request, by status.
+    own_responses: BTreeMap<String, f64>,
 }
 
 /// The traffic of one service.
@@ -102,6 +107,12 @@ pub(super) struct ServiceTraffic {
     pub(super) p99: Option<f64>,
     /// Exchanges with the upstream in the last minute.
     pub(super) last_minute: Exchanges,
+    /// Responses of keygate in the last minute because of the request, by status; empty if another
+    /// request has succeeded since, or if none has since the start.
+    pub(super) own_responses: BTreeMap<String, f64>,
+    /// Requests in the last minute.
+    #[serde(skip)]
+    pub(super) requests_of_last_minute: f64,
     /// Failed handshakes in the last five minutes, by result.
     pub(super) failed_handshakes: BTreeMap<String, f64>,
     /// Rejections of clients in the last five minutes, for their keys or by rules by name: in the
@@ -142,9 +153,11 @@ impl TrafficSamples {
             let before = totals_at(base);
             let period = base.map_or(MIN_PERIOD, |sample| now.duration_since(sample.at));
             let totals = sample.services.get(&service.name).cloned().unwrap_or_default();
-            let last_minute = totals.exchanges_since(&totals_at(recent).unwrap_or_default());
+            let minute_ago = totals_at(recent).unwrap_or_default();
             let traffic = ServiceTraffic {
-                last_minute,
+                last_minute: totals.exchanges_since(&minute_ago),
+                own_responses: totals.own_responses_since(&minute_ago),
+                requests_of_last_minute: totals.requests - minute_ago.requests,
                 connections: connections.get(&service.name).copied().unwrap_or_default(),
                 max_connections: service.max_connections,
                 ..totals.since(before.unwrap_or_default(), period)
@@ -155,12 +168,12 @@ impl TrafficSamples {
         let unrouted = base.map_or(&none, |sample| &sample.unrouted_handshakes);
         let lost = base.map(|sample| sample.losses.clone()).unwrap_or_default();
         let services = traffic.collect();
-        let rejections_before = base.map(|sample| sample.rejections);
-        let clients_before = base.map(|sample| &sample.clients);
+        let clients_before = [base, recent].map(|sample| sample.map(|it| &it.clients));
+        let rejections_before = base.zip(recent).map(|it| [it.0.rejections, it.1.rejections]);
         let traffic = RecentTraffic {
             services,
             admissions: self.admissions.all(&sample.clients, clients_before, now),
-            update: self.admissions.update(report, sample.rejections, rejections_before),
+            updates: self.admissions.updates(report, sample.rejections, rejections_before),
             unrouted_handshakes: growth(&sample.unrouted_handshakes, unrouted),
             losses: sample.losses.since(&lost),
         };
@@ -192,6 +205,7 @@ impl Totals {
         let mut handshakes = scrape.sums_by_service("keygate_handshakes_total", "result");
         let mut connections = scrape.sums_by_service("keygate_connections_total", "result");
         let mut failures = scrape.sums_by_service("keygate_upstream_failures_total", "reason");
+        let mut own_responses = scrape.sums_by_service("keygate_own_responses_total", "status");
         let mut actions = rejections::actions(scrape);
         let requests = scrape.sums_by_service("keygate_requests_total", "code").into_iter();
         let totals = requests.map(|(service, codes)| {
@@ -212,6 +226,8 @@ impl Totals {
                 durations: durations.remove(&service).unwrap_or_default(),
                 handshakes: handshakes.remove(&service).unwrap_or_default(),
                 client_rejections: rejections::rejected(&actions),
+                succeeded: ["1xx", "2xx", "3xx"].iter().filter_map(|it| codes.get(*it)).sum(),
+                own_responses: own_responses.remove(&service).unwrap_or_default(),
             };
             (service, totals)
         });
@@ -224,6 +240,12 @@ impl Totals {
         // A failure is counted before its request ends.
         let all = (self.exchanges - before.exchanges).max(failed.values().sum());
         Exchanges { all, failed }
+    }
+
+    /// The responses of keygate since the totals were `before`, if no request has succeeded since.
+    fn own_responses_since(&self, before: &Self) -> BTreeMap<String, f64> {
+        let fails = self.succeeded > 0.0 && self.succeeded <= before.succeeded;
+        if fails { growth(&self.own_responses, &before.own_responses) } else { BTreeMap::new() }
     }
 
     /// The traffic since the totals were `before`, a `period` ago.
@@ -288,7 +310,21 @@ mod tests {
             durations,
             handshakes,
             client_rejections,
+            ..Totals::default()
         }
+    }
+
+    #[test]
+    fn responses_of_keygate_count_while_no_request_succeeds() {
+        let totals = |succeeded, own| {
+            let own_responses = [("400".to_owned(), 1.0), ("431".to_owned(), own)].into();
+            Totals { succeeded, own_responses, ..Totals::default() }
+        };
+        let since = |before, now: Totals| now.own_responses_since(&before);
+        let expected = [("431".to_owned(), 8.0)].into();
+        assert_eq!(since(totals(5.0, 1.0), totals(5.0, 9.0)), expected);
+        assert_eq!(since(totals(5.0, 1.0), totals(6.0, 9.0)), BTreeMap::new(), "one succeeds");
+        assert_eq!(since(totals(0.0, 1.0), totals(0.0, 9.0)), BTreeMap::new(), "none ever did");
     }
 
     #[test]

@@ -44,8 +44,8 @@ pub(super) struct View {
     pub(super) unrouted_handshakes: BTreeMap<String, f64>,
     /// In the last five minutes.
     pub(super) losses: Losses,
-    /// The last update of files, if it was within an hour.
-    pub(super) update: Option<Update>,
+    /// The updates of files within an hour, the last one at the end.
+    pub(super) updates: Vec<Update>,
     /// The addresses of services and authorizers.
     pub(super) addresses: Vec<AddressLoad>,
     /// Why the process is not ready; `None` if it is.
@@ -65,7 +65,7 @@ impl View {
         let Memory { history, traffic } = &mut *memory;
         history.update(&scrape, now);
         let traffic = traffic.update(&scrape, &report, Instant::now());
-        let RecentTraffic { services: traffic, admissions, unrouted_handshakes, losses, update } =
+        let RecentTraffic { services: traffic, admissions, unrouted_handshakes, losses, updates } =
             traffic;
         let hours = history.hours().cloned().collect();
         drop(memory);
@@ -79,7 +79,7 @@ impl View {
             admissions,
             unrouted_handshakes,
             losses,
-            update,
+            updates,
             addresses: state.sources.loads.all(),
             not_ready: state.not_ready(),
             stage: state.sources.drain.stage(),

@@ -3,10 +3,12 @@
 //! One connection has the questions of many clients. Nothing that one of them can cause ends it:
 //! neither a malformed question nor any number of cancelled streams.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
+use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -33,9 +35,10 @@ pub(super) const MIN_HEADER_SIZE: u32 = 2 << 20;
 /// Maximum time between the GOAWAY to an idle peer and the end of the connection.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Streams that may wait to be accepted although their peer has cancelled them, for each stream
-/// that a connection may have. h2 ends the connection above this; its default is 20 for all.
-const CANCELLED_PER_STREAM: usize = 16;
+/// Bytes that are read before the questions in them are accepted, and one read more. This bounds
+/// the cancelled questions that wait: a peer that writes faster than keygate answers would
+/// otherwise add to them without end.
+const READ_AT_ONCE: usize = 64 << 10;
 
 /// Questions that are accepted before the first of them is answered. Their answers share a write.
 const MAX_BATCH: usize = 64;
@@ -46,12 +49,12 @@ const ANSWERED_AT_ONCE: usize = 256;
 
 /// The settings that all doors share.
 pub(super) fn builder(max_streams: u32, max_header_size: u32) -> Builder {
-    let streams = usize::try_from(max_streams).unwrap_or(usize::MAX);
     let mut builder = Builder::new();
     builder
         .max_concurrent_streams(max_streams)
         .max_header_list_size(max_header_size)
-        .max_pending_accept_reset_streams(streams.saturating_mul(CANCELLED_PER_STREAM))
+        // `READ_AT_ONCE` bounds them. The default ends a connection after 20.
+        .max_pending_accept_reset_streams(usize::MAX)
         // A question costs its answer at once, so that resets leave no work behind (CVE-2025-8671).
         // The default ends a connection after 1,024 questions whose rest was not discarded in time.
         .max_local_error_reset_streams(None);
@@ -73,7 +76,9 @@ pub(super) async fn serve<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let handshake = builder.handshake::<_, Bytes>(SingleBuffer(stream));
+    let allowance = Rc::new(Allowance::default());
+    let stream = SingleBuffer { stream, allowance: Rc::clone(&allowance) };
+    let handshake = builder.handshake::<_, Bytes>(stream);
     let mut handshake = pin!(timeout(PREFACE_TIMEOUT, handshake));
     let mut drain = pin!(drain);
     let mut is_draining = false;
@@ -114,6 +119,9 @@ where
             if !batch.is_empty() {
                 idle.restart();
             } else if is_all {
+                if allowance.renew() {
+                    continue;
+                }
                 break;
             }
             let checked = keys_checked();
@@ -191,9 +199,33 @@ impl IdleTimer {
     }
 }
 
+/// The bytes that h2 may read before questions are accepted.
+struct Allowance {
+    bytes: Cell<usize>,
+    /// A read waits for `renew`.
+    is_awaited: Cell<bool>,
+}
+
+impl Default for Allowance {
+    fn default() -> Self {
+        Self { bytes: Cell::new(READ_AT_ONCE), is_awaited: Cell::new(false) }
+    }
+}
+
+impl Allowance {
+    /// Allows further bytes. Returns whether a read waited for them.
+    fn renew(&self) -> bool {
+        self.bytes.set(READ_AT_ONCE);
+        self.is_awaited.take()
+    }
+}
+
 /// A connection whose frames h2 gathers in one buffer. h2 writes a DATA frame of 256 bytes or more
 /// on its own if it may write several buffers at once, and one of 1,024 bytes or more otherwise.
-struct SingleBuffer<S>(S);
+struct SingleBuffer<S> {
+    stream: S,
+    allowance: Rc<Allowance>,
+}
 
 impl<S: AsyncRead + Unpin> AsyncRead for SingleBuffer<S> {
     fn poll_read(
@@ -201,7 +233,15 @@ impl<S: AsyncRead + Unpin> AsyncRead for SingleBuffer<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(context, buffer)
+        if self.allowance.bytes.get() == 0 {
+            self.allowance.is_awaited.set(true);
+            return Poll::Pending;
+        }
+        let before = buffer.filled().len();
+        let result = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let read = buffer.filled().len().saturating_sub(before);
+        self.allowance.bytes.update(|bytes| bytes.saturating_sub(read));
+        result
     }
 }
 
@@ -211,15 +251,15 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for SingleBuffer<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(context, bytes)
+        Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(context)
+        Pin::new(&mut self.stream).poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(context)
+        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 
@@ -274,5 +314,38 @@ mod tests {
     #[tokio::test]
     async fn a_connection_yields_after_the_check_of_a_new_key() {
         assert_eq!(answered_at_once(check_another_key).await, 1);
+    }
+
+    /// With a read for each accepted question, a peer that writes without a pause adds to the
+    /// questions that wait.
+    #[tokio::test]
+    async fn questions_are_accepted_before_more_are_read() {
+        let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+        for stream in 0..20_000 {
+            let stream = 2 * stream + 1;
+            bytes.extend(request(stream));
+            bytes.extend([&[0, 0, 4, 3, 0][..], &stream.to_be_bytes(), &[0, 0, 0, 8]].concat());
+        }
+        let (stream, mut peer) = duplex(4 * READ_AT_ONCE);
+        let mut sent = peer.write(&bytes).await.unwrap();
+        let accepted = Cell::new(0);
+        let begin = |_, _, _: &mut Context<'_>| accepted.set(accepted.get() + 1);
+        let (drain, builder) = (std::future::pending(), builder(1, MIN_HEADER_SIZE));
+        let mut serving = pin!(serve(stream, &builder, IDLE_TIMEOUT, begin, drain));
+        let context = &mut Context::from_waker(Waker::noop());
+        assert!(serving.as_mut().poll(context).is_pending());
+        // The read has freed as many bytes of the pipe.
+        let mut write = |sent| Pin::new(&mut peer).poll_write(context, &bytes[sent..]);
+        let Poll::Ready(Ok(read)) = write(sent) else { panic!("nothing was read") };
+        assert!(read < 2 * READ_AT_ONCE, "{read} bytes");
+        sent += read;
+        while accepted.get() < 20_000 {
+            let context = &mut Context::from_waker(Waker::noop());
+            assert!(serving.as_mut().poll(context).is_pending());
+            if let Poll::Ready(Ok(more)) = write(sent) {
+                sent += more;
+            }
+            tokio::task::yield_now().await;
+        }
     }
 }

@@ -166,7 +166,8 @@ mod tests {
         let metadata = metadata_path(&files.list());
         fs::write(&metadata, "{}").unwrap();
         let problem = files.problem(32);
-        let expected = "badkeysdata.json: not the metadata of a blocklist: bkformat: the member is missing (line 1,";
+        let expected =
+            "badkeysdata.json: not the metadata of a blocklist: missing field `bkformat` at line 1";
         assert!(problem.contains(expected), "{problem}");
         fs::write(&metadata, " ".repeat((1 << 20) + 1)).unwrap();
         let problem = "badkeysdata.json: larger than 1 MiB: it has 1048577 bytes (1.0 MiB); fetch the file again";

@@ -41,21 +41,34 @@ const NGINX: HostFile = host_file!(
     "nginx/nginx.conf",
     [
         "upstream keygate {",
+        "map $http_upgrade ",
+        "map $upgrade ",
         "auth_request ",
         "auth_request_set ",
         "proxy_set_header Client-Key-Status ",
+        "proxy_set_header Upgrade ",
+        "proxy_set_header Connection ",
         "location = /keygate {"
     ]
 );
-const CADDY: HostFile = host_file!("Caddy", "caddy/Caddyfile", ["forward_auth ", "reverse_proxy "]);
+const CADDY: HostFile = host_file!(
+    "Caddy",
+    "caddy/Caddyfile",
+    ["@no-websocket ", "request_header ", "forward_auth ", "reverse_proxy "]
+);
 const TRAEFIK: HostFile =
-    host_file!("Traefik", "traefik/dynamic.yaml", ["client-certificate:", "keygate:"]);
+    host_file!("Traefik", "traefik/dynamic.yaml", ["upgrades:", "client-certificate:", "keygate:"]);
 const TRAEFIK_ENTRY_POINT: HostFile =
     host_file!("Traefik (entry point)", "traefik/traefik.yaml", ["http:"]);
 const ENVOY: HostFile = host_file!(
     "Envoy",
     "envoy/envoy.yaml",
-    ["- name: envoy.filters.http.ext_authz", "- name: keygate"]
+    [
+        "upgrade_configs:",
+        "- name: envoy.filters.http.header_mutation",
+        "- name: envoy.filters.http.ext_authz",
+        "- name: keygate"
+    ]
 );
 const ENVOY_NETWORK: HostFile = host_file!(
     "Envoy (network filter)",
@@ -68,6 +81,8 @@ const ENVOY_XFCC: HostFile = host_file!(
     [
         "forward_client_cert_details:",
         "set_current_client_cert_details:",
+        "upgrade_configs:",
+        "- name: envoy.filters.http.header_mutation",
         "- name: envoy.filters.http.ext_authz",
         "- name: keygate"
     ]
@@ -75,7 +90,12 @@ const ENVOY_XFCC: HostFile = host_file!(
 const ENVOY_HTTP: HostFile = host_file!(
     "Envoy (HTTP)",
     "envoy-http/envoy.yaml",
-    ["- name: envoy.filters.http.ext_authz", "request_headers_to_remove:", "- name: keygate"]
+    [
+        "upgrade_configs:",
+        "- name: envoy.filters.http.header_mutation",
+        "- name: envoy.filters.http.ext_authz",
+        "- name: keygate"
+    ]
 );
 
 const INGRESS_NGINX: HostFile = host_file!(
@@ -275,12 +295,16 @@ mod tests {
             printed.iter().flat_map(|part| part.lines().map(str::trim)).collect();
         for file in FILES {
             for line in file.text.lines().map(str::trim) {
+                // Envoy passes on the upgrades that it lists.
+                let is_list =
+                    ["upgrade_configs:", "- upgrade_type:"].iter().any(|it| line.starts_with(it));
                 let lower = line.to_ascii_lowercase().replace(['_', '.'], "-");
-                let is_about_keygate =
-                    ["keygate", "key-status", "alias"].iter().any(|word| lower.contains(word));
+                let is_about_keygate = ["keygate", "key-status", "alias", "upgrade"]
+                    .iter()
+                    .any(|word| lower.contains(word));
                 let is_comment = line.starts_with('#');
                 assert!(
-                    is_comment || !is_about_keygate || lines.contains(line),
+                    is_comment || is_list || !is_about_keygate || lines.contains(line),
                     "{}: {line}",
                     file.path
                 );

@@ -81,6 +81,11 @@ fn probe(
 ) -> Result<[Exit; 2], CliError> {
     let forged = format!("{name}: {FORGED}\r\n{}: {FORGED}\r\n", name.replace('-', "_"));
     let first = clean.get(path, "", &forged);
+    if let Some(error) = first.untrusted() {
+        let problem =
+            format!("{error}: the certificate of the proxy; check HOST, and name its CA with --ca");
+        return Err(CliError::Operation(problem));
+    }
     let judged = compromised.get(path, "", &forged);
     let named = clean.get(path, &format!(", {name}"), "");
     let is_status = |outcome: &Outcome| {
@@ -95,6 +100,10 @@ fn probe(
     let (finding, text) = match (first.is_served() && named.is_served(), judged.is_served()) {
         (true, false) if is_rejected => (Exit::Done, "judged"),
         (true, true) => (Exit::Found, "NOT JUDGED: the compromised client is served"),
+        (false, true) => (
+            Exit::Found,
+            "NOT JUDGED: the compromised client is served, and the clean one is not; are they swapped?",
+        ),
         _ => (Exit::Incomplete, "UNKNOWN: the responses do not show that the key decides"),
     };
     let (field, of_field) = if first.contains(FORGED) || judged.contains(FORGED) {

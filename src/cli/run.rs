@@ -12,6 +12,7 @@ use super::{CliError, Exit, log, print_error};
 use crate::config::{Config, ListenAddress};
 use crate::confirm;
 use crate::metrics::LogMetrics;
+use crate::process::descriptors;
 use crate::process::inherited_sockets::InheritedSockets;
 use crate::process::sandbox::{self, SandboxStatus};
 use crate::process::service_manager;
@@ -31,6 +32,7 @@ pub(super) fn run(file: &Path) -> Result<Exit, CliError> {
         .map_err(|source| CliError::Sandbox { configuration: file.to_owned(), source })?;
     let logs = LogMetrics::new().map_err(ServerError::Metrics)?;
     let (_log, set_log_level) = log::start(&config.log, &logs)?;
+    descriptors::raise_limit(&config);
     let mut signals = SignalHandler::install()?;
     let prerequisites = Prerequisites::new(inherited, logs, set_log_level)?;
     let Some(server) = start(&config, file, prerequisites, &mut signals)? else {

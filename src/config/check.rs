@@ -20,7 +20,8 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 
 pub(super) use self::admin::admin;
-use super::document::{self, Decoded, Document, decode};
+use super::document::Document;
+use super::form::decode;
 use super::{
     AccessLogConfig, AccessLogFormat, Config, ConfigError, ConfigProblem, ListenAddress, LogConfig,
     LogLevel, LogLevelError, raw,
@@ -29,16 +30,11 @@ use super::{
 /// Checks the configuration in `text`.
 pub(super) fn check(file: &Path, text: &str) -> Result<Config, ConfigError> {
     let invalid = |problems| ConfigError::Invalid { file: file.to_owned(), problems };
-    let document = Document::parse(text).map_err(invalid)?;
-    // The names of unknown keys may be secrets if the file is not a configuration.
-    if let Some(problem) = document::other_keys(text) {
-        return Err(invalid(vec![problem]));
-    }
-    let mut decoded: Decoded<raw::RawConfig> = decode(&document);
-    let Some(raw) = decoded.tables.take() else { return Err(invalid(decoded.problems)) };
+    let document = Document::parse(text).map_err(|problem| invalid(vec![problem]))?;
+    let raw: raw::RawConfig = decode(&document, "").map_err(invalid)?;
     let checker = Checker::new(file, &document);
     let config = checker.config(raw);
-    let problems = checker.problems(decoded);
+    let problems = checker.problems();
     if problems.is_empty() { Ok(config) } else { Err(invalid(problems)) }
 }
 
@@ -64,15 +60,12 @@ impl<'a> Checker<'a> {
 
     /// All problems, in the order of their lines. Conflicts are reported only if every value is
     /// valid by itself, because a placeholder could cause them.
-    fn problems<T>(self, mut decoded: Decoded<T>) -> Vec<ConfigProblem> {
-        let mut problems = std::mem::take(&mut decoded.problems);
-        let invalid = self.invalid.into_inner().into_iter();
-        let invalid = invalid.filter(|(path, _)| !decoded.is_faulty(path));
-        problems.extend(invalid.map(|(path, problem)| self.document.problem(&path, problem)));
-        if problems.is_empty() {
-            let conflicts = self.conflicts.into_inner().into_iter();
-            problems.extend(conflicts.map(|(path, problem)| self.document.problem(&path, problem)));
-        }
+    fn problems(self) -> Vec<ConfigProblem> {
+        let (invalid, conflicts) = (self.invalid.into_inner(), self.conflicts.into_inner());
+        let found = if invalid.is_empty() { conflicts } else { invalid };
+        let problems = found.into_iter();
+        let problems = problems.map(|(path, problem)| self.document.problem(&path, problem));
+        let mut problems: Vec<_> = problems.collect();
         problems.sort_by_key(|problem| (problem.line, problem.column));
         problems
     }

@@ -1,16 +1,13 @@
-//! A TOML document with the position of each value, and its conversion into typed tables.
-
-mod decode;
-mod syntax;
+//! A TOML document with the position of each value.
 
 use std::ops::Range;
+use std::string::FromUtf8Error;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-pub(super) use self::decode::{Decoded, decode};
-pub(super) use self::syntax::{encoding_problem, foreign, other_keys};
-use super::ConfigProblem;
+use super::keys::Takes;
+use super::{ConfigProblem, raw};
 
 /// A TOML document and its text.
 #[derive(Debug)]
@@ -23,21 +20,38 @@ impl<'a> Document<'a> {
     /// Parses `text`.
     ///
     /// # Errors
-    /// Returns every place that is not TOML.
-    pub(super) fn parse(text: &'a str) -> Result<Self, Vec<ConfigProblem>> {
-        let (document, problems) = Self::parse_recoverable(text);
-        if problems.is_empty() { Ok(document) } else { Err(problems) }
-    }
-
-    /// Parses `text`. Returns what could be read of it, and every place that is not TOML.
-    pub(super) fn parse_recoverable(text: &'a str) -> (Self, Vec<ConfigProblem>) {
+    /// Returns the first place that is not TOML, or that the text has no key of the configuration.
+    /// The problem has no part of the text, because the file may hold a secret.
+    pub(super) fn parse(text: &'a str) -> Result<Self, ConfigProblem> {
         let (table, errors) = DeTable::parse_recoverable(text);
         let document = Self { text, root: DeValue::Table(table.into_inner()) };
-        if errors.is_empty() {
-            return (document, Vec::new());
+        if let Some(error) = errors.first() {
+            let problem = format!("not valid TOML: {}", error.message());
+            return Err(document.problem_at(&error.span().unwrap_or_default(), "", problem));
         }
-        let problems = syntax::problems(&document, &errors);
-        (document, problems)
+        match document.first_key() {
+            Some(key) if !document.has_known_key() => {
+                let problem = "no key of keygate; give the path of the configuration";
+                Err(document.problem_at(&key, "", problem))
+            }
+            Some(_) | None => Ok(document),
+        }
+    }
+
+    /// The bytes of the first key.
+    fn first_key(&self) -> Option<Range<usize>> {
+        self.root.as_table()?.iter().map(|(key, _)| key.span()).min_by_key(|span| span.start)
+    }
+
+    fn has_known_key(&self) -> bool {
+        let form = raw::RawConfig::form();
+        let mut known = form.table().into_iter().flat_map(|table| &table.keys);
+        self.root.as_table().is_some_and(|table| known.any(|key| table.contains_key(key.name)))
+    }
+
+    /// The text of these bytes.
+    pub(super) fn text(&self, span: &Range<usize>) -> &'a str {
+        self.text.get(span.clone()).unwrap_or_default()
     }
 
     /// A problem of the value at `path`, such as `services[0].limits.idle_timeout`. A value that is
@@ -46,7 +60,7 @@ impl<'a> Document<'a> {
         self.problem_at(&self.span(path), path, problem)
     }
 
-    fn problem_at(
+    pub(super) fn problem_at(
         &self,
         span: &Range<usize>,
         path: &str,
@@ -71,13 +85,19 @@ impl<'a> Document<'a> {
         span
     }
 
-    /// The value at `path` and its line, counted from 1. The document itself has the empty path.
-    pub(super) fn value(&self, path: &str) -> Option<(&DeValue<'a>, usize)> {
+    /// The value at `path` and its bytes. The document itself has the empty path.
+    pub(super) fn value_and_span(&self, path: &str) -> Option<(&DeValue<'a>, Range<usize>)> {
         let (mut value, mut span) = (&self.root, 0..0);
         for step in steps(path) {
             let next = child(value, step)?;
             (value, span) = (next.get_ref(), next.span());
         }
+        Some((value, span))
+    }
+
+    /// The value at `path` and its line, counted from 1.
+    pub(super) fn value(&self, path: &str) -> Option<(&DeValue<'a>, usize)> {
+        let (value, span) = self.value_and_span(path)?;
         Some((value, self.position(span.start).0))
     }
 
@@ -97,6 +117,14 @@ impl<'a> Document<'a> {
         }
         words.join(".")
     }
+}
+
+/// The problem of a file that is not UTF-8.
+pub(super) fn encoding_problem(error: &FromUtf8Error) -> ConfigProblem {
+    let valid = error.as_bytes().get(..error.utf8_error().valid_up_to()).unwrap_or_default();
+    let (line, column) = end_of(std::str::from_utf8(valid).unwrap_or_default());
+    let problem = "not valid TOML: a character is not UTF-8; save the file as UTF-8".to_owned();
+    ConfigProblem { line, column, field: String::new(), problem }
 }
 
 /// The line and the column after the last character of `text`, counted from 1.

@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 use toml::de::DeValue;
 
 use super::document::Document;
-use super::reference::{ReferenceKey, ReferenceTable, tables};
-use super::{Config, ConfigError};
+use super::keys::{Form, Key, Table, Takes};
+use super::{Config, ConfigError, raw};
 
 /// A table of the configuration in use.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -39,50 +39,48 @@ pub struct EffectiveValue {
 /// Returns the errors of [`Config::parse`].
 pub(super) fn effective(file: &Path, text: &str) -> Result<Vec<EffectiveTable>, ConfigError> {
     Config::parse(file, text)?;
-    let invalid = |problems| ConfigError::Invalid { file: file.to_owned(), problems };
+    let invalid = |problem| ConfigError::Invalid { file: file.to_owned(), problems: vec![problem] };
     let document = Document::parse(text).map_err(invalid)?;
-    let all = tables();
     let mut found = Vec::new();
-    for table in all.iter().filter(|table| table.split().0.is_empty()) {
-        add(&document, &all, table, table.name, &mut found);
+    if let Form::Table(root) = raw::RawConfig::form() {
+        add(&document, &root, String::new(), "", &mut found);
     }
     Ok(found)
 }
 
-/// Adds the table at `path`, each table of an array, and the tables inside them.
+/// Adds the table at `path`, and the tables inside it.
 fn add(
     document: &Document<'_>,
-    all: &[ReferenceTable],
-    table: &ReferenceTable,
+    table: &Table,
+    header: String,
     path: &str,
     found: &mut Vec<EffectiveTable>,
 ) {
-    let paths: Vec<String> = match document.value(path) {
-        Some((DeValue::Array(tables), _)) if table.is_array() => {
-            (0..tables.len()).map(|index| format!("{path}[{index}]")).collect()
-        }
-        // A valid configuration lacks no table with a required key, unless the table is optional.
-        None if table.is_array() || table.is_optional() || table.has_required_key() => Vec::new(),
-        Some(_) | None => vec![path.to_owned()],
-    };
-    for path in paths {
-        let header = match table.name {
-            "" => String::new(),
-            name if table.is_array() => format!("[[{name}]]"),
-            name => format!("[{name}]"),
+    let name = header.trim_matches(['[', ']']).to_owned();
+    let (tables, keys): (Vec<_>, Vec<_>) =
+        table.keys.iter().partition(|key| key.form.table().is_some());
+    let values = keys.into_iter().filter_map(|key| value(document, path, key)).collect();
+    found.push(EffectiveTable { header, values });
+    for (key, inner) in tables.into_iter().filter_map(|key| Some((key, key.form.table()?))) {
+        let inside = |outer: &str| match outer {
+            "" => key.name.to_owned(),
+            outer => format!("{outer}.{}", key.name),
         };
-        let values = table.keys.iter().filter_map(|key| value(document, &path, key)).collect();
-        found.push(EffectiveTable { header, values });
-        for inner in all.iter().filter(|inner| inner.split().0 == table.name) {
-            if !table.name.is_empty() && !inner.name.is_empty() {
-                let (_, last) = inner.split();
-                add(document, all, inner, &format!("{path}.{last}"), found);
+        let (name, path) = (inside(&name), inside(path));
+        match document.value(&path) {
+            Some((DeValue::Array(tables), _)) => {
+                for index in 0..tables.len() {
+                    add(document, inner, format!("[[{name}]]"), &format!("{path}[{index}]"), found);
+                }
             }
+            // A list without tables, or a table that is off.
+            None if key.default != Some("{}") => {}
+            Some(_) | None => add(document, inner, format!("[{name}]"), &path, found),
         }
     }
 }
 
-fn value(document: &Document<'_>, table: &str, key: &ReferenceKey) -> Option<EffectiveValue> {
+fn value(document: &Document<'_>, table: &str, key: &Key) -> Option<EffectiveValue> {
     let at = |table: &str| match table {
         "" => key.name.to_owned(),
         table => format!("{table}.{}", key.name),
@@ -95,14 +93,13 @@ fn value(document: &Document<'_>, table: &str, key: &ReferenceKey) -> Option<Eff
     let inherited = || table.ends_with(".policy").then(|| of_file(&at("policy"))).flatten();
     of_file(&at(table)).or_else(inherited).or_else(|| {
         let toml = default(document, table, key)?.to_owned();
-        let text = format!("it = {toml}");
-        let value = json(Document::parse(&text).ok()?.value("it")?.0);
+        let value = default_json(&toml)?;
         Some(EffectiveValue { key: key.name, toml, value, line: None })
     })
 }
 
 /// The default of a key in a table; `None` if it is off or is for other tables only.
-fn default(document: &Document<'_>, table: &str, key: &ReferenceKey) -> Option<&'static str> {
+fn default(document: &Document<'_>, table: &str, key: &Key) -> Option<&'static str> {
     let text_of = |name: &str| {
         let (value, _) = document.value(&format!("{table}.{name}"))?;
         value.as_str().map(str::to_owned)
@@ -121,6 +118,11 @@ fn default(document: &Document<'_>, table: &str, key: &ReferenceKey) -> Option<&
         _ => true,
     };
     key.default.filter(|_| applies)
+}
+
+/// A default as JSON.
+pub(super) fn default_json(toml: &str) -> Option<Value> {
+    Some(json(DeValue::parse(toml).ok()?.get_ref()))
 }
 
 /// A value of TOML as JSON, with a date as text.

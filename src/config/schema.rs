@@ -1,18 +1,16 @@
-//! The JSON Schema of the configuration, generated from the reference of all keys.
+//! The JSON Schema of the configuration, generated from the table of keys.
 
 use serde_json::{Map, Value, json};
 
-use super::reference::{ReferenceKey, ReferenceTable, tables};
+use super::effective::default_json;
+use super::keys::{Form, Key, Table, Takes};
+use super::raw;
 use super::units::SIZE_UNITS;
-
-/// Keys that another key makes required: the certificate of a question, with `protocol = "http"`.
-const REQUIRED_AT_TIMES: [&str; 1] = ["certificate_from"];
 
 /// Returns the JSON Schema (draft 7, which editors with TOML support read) of the configuration.
 #[must_use]
 pub fn schema() -> Value {
-    let tables = tables();
-    let mut root = object("", &tables);
+    let mut root = form_schema(&raw::RawConfig::form());
     if let Value::Object(members) = &mut root {
         let one_of = json!([{"required": ["services"]}, {"required": ["authorizers"]}]);
         members.insert("$schema".to_owned(), json!("http://json-schema.org/draft-07/schema#"));
@@ -22,114 +20,58 @@ pub fn schema() -> Value {
     root
 }
 
-/// The schema of the table with this name, with the tables inside it.
-fn object(name: &str, tables: &[ReferenceTable]) -> Value {
-    let (mut properties, mut required) = (Map::new(), Vec::new());
-    let own = tables.iter().find(|table| table.name == name);
-    for key in own.iter().flat_map(|table| &table.keys) {
-        properties.insert(key.name.to_owned(), key_schema(key));
-        let is_required = key.is_required && !REQUIRED_AT_TIMES.contains(&key.name);
-        required.extend(is_required.then_some(key.name));
-    }
-    for table in tables.iter().filter(|table| !table.name.is_empty()) {
-        let (around, last) = table.split();
-        if around != name {
-            continue;
-        }
-        let is_required = table.has_required_key() && !table.is_optional();
-        let inner = object(table.name, tables);
-        let inner = if table.is_array() {
-            json!({"type": "array", "items": inner})
-        } else {
-            required.extend(is_required.then_some(last));
-            inner
-        };
-        properties.insert(last.to_owned(), inner);
-    }
-    let mut schema = json!({
+fn table_schema(table: &Table) -> Value {
+    let properties = table.keys.iter().map(|key| (key.name.to_owned(), key_schema(key)));
+    let required = table.keys.iter().filter(|key| key.is_required()).map(|key| key.name);
+    json!({
         "type": "object",
         "additionalProperties": false,
-        "properties": properties,
-        "required": required,
-    });
-    let text = own.map(|table| plain(&table.text)).filter(|text| !text.is_empty());
-    if let (Some(text), Value::Object(members)) = (text, &mut schema) {
-        members.insert("description".to_owned(), Value::String(text));
-    }
-    schema
+        "properties": properties.collect::<Map<_, _>>(),
+        "required": required.collect::<Vec<_>>(),
+    })
 }
 
-fn key_schema(key: &ReferenceKey) -> Value {
-    let mut schema = type_schema(key.takes);
-    if let Value::Object(members) = &mut schema {
-        members.insert("description".to_owned(), Value::String(plain(key.meaning)));
-        if let Some(default) = key.default.and_then(json_of) {
-            members.insert("default".to_owned(), default);
+fn key_schema(key: &Key) -> Value {
+    let mut schema = form_schema(&key.form);
+    let (text, default) = match key.form.table() {
+        Some(table) => (plain(table.text), None),
+        None if key.meaning.is_empty() => (String::new(), None),
+        None => {
+            let text = format!("{} Changed: {}.", plain(key.meaning), key.reload.as_str());
+            (text, key.default.and_then(default_json))
         }
-    }
-    schema
-}
-
-/// The schema of a type as the page names it.
-fn type_schema(takes: &str) -> Value {
-    let (kind, bounds) = match takes.split_once(", ") {
-        Some((kind, bounds)) if !takes.contains('`') => (kind, bounds),
-        Some(_) | None => (takes, ""),
     };
-    if let Some(items) = kind.strip_prefix("list of ") {
-        let items = match items {
-            "numbers" => json!({"type": "integer", "minimum": 0}),
-            "servers" => json!({"anyOf": [{"type": "string"}, {
-                "type": "object",
-                "additionalProperties": false,
-                "properties": {
-                    "url": {"type": "string"},
-                    "weight": {"type": "integer", "minimum": 1, "maximum": 1000},
-                },
-                "required": ["url"],
-            }]}),
-            words => type_schema(words),
-        };
-        return json!({"type": "array", "items": items});
-    }
-    match kind {
-        "number" => number(bounds),
-        // A number and a unit.
-        "duration" => json!({"type": "string", "pattern": "^ *[0-9].*[a-zA-Z] *$"}),
-        "size" => json!({"type": "string", "pattern": size_pattern()}),
-        "text or table" => json!({"type": ["string", "object"]}),
-        "`true`, `false`" => json!({"type": "boolean"}),
-        words if words.starts_with('`') => {
-            let words: Vec<_> = words.split(", ").map(|word| word.trim_matches('`')).collect();
-            json!({"type": "string", "enum": words})
+    if let Value::Object(members) = &mut schema {
+        if !text.is_empty() {
+            members.insert("description".to_owned(), Value::String(text));
         }
-        // Text; the date and time of TOML count as text, too.
-        _ => json!({"type": "string"}),
+        members.extend(default.map(|default| ("default".to_owned(), default)));
+    }
+    schema
+}
+
+fn form_schema(form: &Form) -> Value {
+    match form {
+        Form::Boolean => json!({"type": "boolean"}),
+        // A number and a unit.
+        Form::Duration { .. } => json!({"type": "string", "pattern": "^ *[0-9].*[a-zA-Z] *$"}),
+        Form::List(items) => json!({"type": "array", "items": form_schema(items)}),
+        Form::Number { min, max } if *max >= u32::MAX.into() => {
+            json!({"type": "integer", "minimum": min})
+        }
+        Form::Number { min, max } => json!({"type": "integer", "minimum": min, "maximum": max}),
+        Form::Size { .. } => json!({"type": "string", "pattern": size_pattern()}),
+        Form::Table(table) => table_schema(table),
+        // The date and time of TOML count as text, too.
+        Form::Date | Form::Text => json!({"type": "string"}),
+        Form::TextOrTable(table) => json!({"anyOf": [{"type": "string"}, table_schema(table)]}),
+        Form::Words(words) => json!({"type": "string", "enum": words}),
     }
 }
 
 /// A number and one of the units.
 fn size_pattern() -> String {
     format!("^ *[0-9]+(\\.[0-9]+)? *({}) *$", SIZE_UNITS.join("|"))
-}
-
-fn number(bounds: &str) -> Value {
-    let parsed = |text: &str| text.parse::<u64>().ok();
-    let (least, most) = match bounds.split_once(" to ") {
-        Some((least, most)) => (parsed(least), parsed(most)),
-        None => (bounds.strip_prefix("from ").and_then(parsed), None),
-    };
-    let least = least.unwrap_or_default();
-    match most {
-        Some(most) => json!({"type": "integer", "minimum": least, "maximum": most}),
-        None => json!({"type": "integer", "minimum": least}),
-    }
-}
-
-/// A value of TOML as JSON.
-fn json_of(toml: &str) -> Option<Value> {
-    let table: Map<String, Value> = toml::from_str(&format!("it = {toml}")).ok()?;
-    table.get("it").cloned()
 }
 
 /// Text without the links and the emphasis of Markdown.
@@ -159,22 +101,6 @@ fn plain(markdown: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_type_of_the_page_becomes_a_schema() {
-        for (takes, expected) in [
-            ("text", json!({"type": "string"})),
-            ("number, 1 to 9", json!({"type": "integer", "minimum": 1, "maximum": 9})),
-            ("number, from 2", json!({"type": "integer", "minimum": 2})),
-            ("number", json!({"type": "integer", "minimum": 0})),
-            ("`true`, `false`", json!({"type": "boolean"})),
-            ("`a`, `b`", json!({"type": "string", "enum": ["a", "b"]})),
-            ("list of `a`", json!({"type": "array", "items": {"type": "string", "enum": ["a"]}})),
-            ("list of text", json!({"type": "array", "items": {"type": "string"}})),
-        ] {
-            assert_eq!(type_schema(takes), expected, "{takes}");
-        }
-    }
 
     #[test]
     fn links_become_their_text() {

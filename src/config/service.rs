@@ -7,6 +7,7 @@ use std::time::Duration;
 use hyper::header::HeaderName;
 use ipnet::IpNet;
 
+use super::keys::table;
 use super::{KeyPlace, UpstreamConfig};
 use crate::guard::Policy;
 
@@ -192,31 +193,25 @@ impl AlpnProtocol {
     }
 }
 
-/// Client data that is forwarded to the upstream, in addition to the verdict.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ForwardConfig {
-    /// Whether to send `Client-Cert` (RFC 9440). Default: true.
-    pub client_cert: bool,
-    /// Whether to send `Client-Cert-Chain` (RFC 9440). Default: false.
-    pub client_cert_chain: bool,
-    /// Whether to send `X-Forwarded-Client-Cert` in Envoy's form. Default: false.
-    pub xfcc: bool,
-    /// Headers with the origin of a request. Default: `X-Forwarded-*`.
-    pub forwarded: Forwarded,
-    /// PROXY header before the client's bytes, for [`Protocol::Tcp`] only. Default: off.
-    pub send_proxy: SendProxy,
-}
-
-impl Default for ForwardConfig {
-    fn default() -> Self {
-        Self {
-            client_cert: true,
-            client_cert_chain: false,
-            xfcc: false,
-            forwarded: Forwarded::XForwarded,
-            send_proxy: SendProxy::Off,
-        }
+table! {
+    /// Client data that is forwarded to the upstream, in addition to the verdict.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    pub struct ForwardConfig "Fields and headers for the upstream, apart from the verdict." {
+        /// Whether to send `Client-Cert` (RFC 9440). Default: true.
+        pub client_cert: bool = true => NewConnections
+            "`Client-Cert` (RFC 9440).",
+        /// Whether to send `Client-Cert-Chain` (RFC 9440). Default: false.
+        pub client_cert_chain: bool = false => NewConnections
+            "`Client-Cert-Chain` (RFC 9440): the intermediates of the [verified path](policy.md#the-verified-path), at most six.",
+        /// Whether to send `X-Forwarded-Client-Cert` in Envoy's form. Default: false.
+        pub xfcc: bool = false => NewConnections
+            "`X-Forwarded-Client-Cert`, in Envoy's form: `Hash`, `Cert`, `Subject`, `URI`, `DNS`.",
+        /// Headers with the origin of a request. Default: `X-Forwarded-*`.
+        pub forwarded: Forwarded = "x-forwarded" => NewConnections
+            "`X-Forwarded-For`, `-Host` and `-Proto`; `Forwarded`; both; none.",
+        /// PROXY header before the client's bytes, for [`Protocol::Tcp`] only. Default: off.
+        pub send_proxy: SendProxy = "off" => NewConnections
+            r#"A PROXY header with the client's certificate. Only with `protocol = "tcp"`."#,
     }
 }
 

@@ -1,12 +1,12 @@
-//! Text forms of durations (`"5s"`), sizes (`"64KiB"`) and dates.
+//! Forms of values: durations (`"5s"`), sizes (`"64KiB"`), dates, and numbers with bounds.
 
-use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use serde::de::{Deserialize, Deserializer, Error, Visitor};
+use serde::de::{Deserialize, Deserializer, Error};
 use toml::value::{Datetime, Offset};
 use x509_cert::der::DateTime;
 
+use super::keys::{Form, Takes};
 use crate::regular_file::FileSize;
 
 /// The moment that `until` names. A date names the end of the day in UTC. `None` for a time without
@@ -36,85 +36,62 @@ fn within_years(time: SystemTime) -> Option<SystemTime> {
     (time < UNIX_EPOCH + YEAR_10000).then_some(time)
 }
 
-/// A date, or a time with or without an offset.
+/// A duration such as `"250ms"`, `"5s"`, `"1h 30m"`; not 0 if it is `POSITIVE`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct DateText(pub(super) Datetime);
+pub(super) struct DurationText<const POSITIVE: bool = false>(pub(super) Duration);
 
-impl<'de> Deserialize<'de> for DateText {
+/// A duration that is not 0.
+pub(super) type Positive = DurationText<true>;
+
+impl<'de, const POSITIVE: bool> Deserialize<'de> for DurationText<POSITIVE> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_bytes(DateVisitor) // the decoder gives dates as bytes
+        duration(&String::deserialize(deserializer)?).map(Self).map_err(Error::custom)
     }
 }
 
-struct DateVisitor;
-
-impl Visitor<'_> for DateVisitor {
-    type Value = DateText;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a date without quotes, such as 2026-12-31")
-    }
-
-    fn visit_bytes<E: Error>(self, text: &[u8]) -> Result<DateText, E> {
-        let date = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-        date.map(DateText).ok_or_else(|| E::custom("not a date, such as 2026-12-31"))
+impl<const POSITIVE: bool> Takes for DurationText<POSITIVE> {
+    fn form() -> Form {
+        Form::Duration { is_positive: POSITIVE }
     }
 }
 
-/// A duration such as `"250ms"`, `"5s"`, `"1h 30m"`.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct DurationText(pub(super) Duration);
-
-impl<'de> Deserialize<'de> for DurationText {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(DurationVisitor)
-    }
-}
-
-struct DurationVisitor;
-
-impl Visitor<'_> for DurationVisitor {
-    type Value = DurationText;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a duration in quotes, such as \"250ms\", \"5s\" or \"1h\"")
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<DurationText, E> {
-        let duration = humantime::parse_duration(text).map_err(|_| {
-            E::custom(format!(
-                "{text:?} is not a duration; write a number and a unit, such as \"250ms\", \"5s\" or \"1h\""
-            ))
-        })?;
-        // A sum with the current time must not overflow. No timeout needs a year.
-        if duration > Duration::from_secs(365 * 86_400) {
-            return Err(E::custom(format!("{text:?} is longer than a year, the maximum")));
+/// Parses a duration of at most a year. A sum with the current time must not overflow.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(duration) if duration > Duration::from_secs(365 * 86_400) => {
+            Err(format!("{text:?} is longer than a year, the maximum"))
         }
-        Ok(DurationText(duration))
+        Ok(duration) => Ok(duration),
+        Err(_) => Err(format!(
+            "{text:?} is not a duration; write a number and a unit, such as \"250ms\", \"5s\" or \"1h\""
+        )),
     }
 }
 
 /// Deserializes a [`DurationText`] into a [`Duration`].
-pub(super) fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    DurationText::deserialize(deserializer).map(|text| text.0)
+pub(super) fn deserialize_duration<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Duration, D::Error> {
+    DurationText::<false>::deserialize(deserializer).map(|text| text.0)
 }
 
-/// Deserializes an address to listen on, which [`super::check`] parses.
-pub(super) fn listen<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    deserializer.deserialize_str(ListenVisitor)
-}
-
-struct ListenVisitor;
-
-impl Visitor<'_> for ListenVisitor {
-    type Value = String;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("an address and a port in quotes, such as \"127.0.0.1:8443\"")
+impl Takes for Duration {
+    fn form() -> Form {
+        Form::Duration { is_positive: false }
     }
+}
 
-    fn visit_str<E: Error>(self, text: &str) -> Result<String, E> {
-        Ok(text.to_owned())
+/// A whole number from `MIN` to `MAX`. A maximum catches typos.
+#[derive(Debug, Clone, Copy, serde::Deserialize)]
+#[serde(transparent)]
+pub(super) struct Bounded<N, const MIN: u64, const MAX: u64>(pub(super) N);
+
+/// A positive number without a maximum of its own.
+pub(super) type OneOrMore = Bounded<u32, 1, { u32::MAX as u64 }>;
+
+impl<N, const MIN: u64, const MAX: u64> Takes for Bounded<N, MIN, MAX> {
+    fn form() -> Form {
+        Form::Number { min: MIN, max: MAX }
     }
 }
 
@@ -127,33 +104,26 @@ pub(super) struct SizeText<const MIN: u64 = 0, const MAX: u64 = { u64::MAX }>(pu
 
 impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for SizeText<MIN, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(SizeVisitor)
+        let text = String::deserialize(deserializer)?;
+        size_within(&text, MIN, MAX).map(Self).map_err(Error::custom)
     }
 }
 
-struct SizeVisitor<const MIN: u64, const MAX: u64>;
-
-impl<const MIN: u64, const MAX: u64> Visitor<'_> for SizeVisitor<MIN, MAX> {
-    type Value = SizeText<MIN, MAX>;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a size in quotes, such as \"64KiB\"")?;
-        if MAX < u64::MAX {
-            write!(formatter, ", from {} to {}", short(MIN), short(MAX))?;
-        }
-        Ok(())
+impl<const MIN: u64, const MAX: u64> Takes for SizeText<MIN, MAX> {
+    fn form() -> Form {
+        Form::Size { min: MIN, max: MAX }
     }
+}
 
-    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-        let bytes = bytes(text).map_err(E::custom)?;
-        if !(MIN..=MAX).contains(&bytes) {
-            let (min, max) = (short(MIN), short(MAX));
-            let unit = if bytes == 1 { "byte" } else { "bytes" };
-            let problem = format!("{text:?} ({bytes} {unit}) is not between {min} and {max}");
-            return Err(E::custom(problem));
-        }
-        Ok(SizeText(bytes))
+/// Parses a size from `min` to `max` bytes.
+pub(super) fn size_within(text: &str, min: u64, max: u64) -> Result<u64, String> {
+    let bytes = bytes(text)?;
+    if (min..=max).contains(&bytes) {
+        return Ok(bytes);
     }
+    let unit = if bytes == 1 { "byte" } else { "bytes" };
+    let (min, max) = (size_text(min), size_text(max));
+    Err(format!("{text:?} ({bytes} {unit}) is not between {min} and {max}"))
 }
 
 /// The bytes of a size: digits, a fraction and one of [`SIZE_UNITS`]. Other spellings of a unit are
@@ -191,7 +161,7 @@ fn size_remedy(number: &str, is_number: bool, unit: &str) -> String {
 }
 
 /// A bound in the form of a configuration.
-fn short(bytes: u64) -> String {
+pub(super) fn size_text(bytes: u64) -> String {
     FileSize(bytes).to_string().replace(' ', "")
 }
 

@@ -26,8 +26,8 @@ pub(crate) fn write(leaf: &CertificateDer<'_>) -> String {
     let mut element = format!("Hash={hash};Cert=\"{certificate}\";Subject=\"{subject}\"");
     let names = summary.uris.iter().map(|uri| ("URI", uri));
     for (key, name) in names.chain(summary.dns_names.iter().map(|name| ("DNS", name))) {
-        // A name with a separator would read as several.
-        if name.bytes().all(|byte| byte.is_ascii_graphic() && !b"\",;=".contains(&byte)) {
+        // A name with a separator would read as several; a backslash may escape one.
+        if name.bytes().all(|byte| byte.is_ascii_graphic() && !b"\",;=\\".contains(&byte)) {
             let _ = write!(element, ";{key}={name}"); // a String never fails
         }
     }

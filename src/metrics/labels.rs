@@ -112,7 +112,8 @@ labels! {
     ConnectionResult {
         /// The handshake failed.
         Failed = "failed",
-        /// The client's address has reached its connection limit.
+        /// The client's address has reached its connection limit, or a handshake was evicted for a new
+        /// connection.
         Limited = "limited",
         /// No rule of the service names the client.
         NotAllowed = "not_allowed",
@@ -138,6 +139,28 @@ labels! {
         Allowed = "allowed",
         /// No rule names the client.
         NotAllowed = "not_allowed",
+    }
+
+    /// A status of responses that keygate makes itself because of the request.
+    OwnStatus {
+        /// Bad Request.
+        BadRequest = "400",
+        /// Forbidden.
+        Forbidden = "403",
+        /// Method Not Allowed.
+        Method = "405",
+        /// Request Timeout.
+        Timeout = "408",
+        /// Content Too Large.
+        ContentTooLarge = "413",
+        /// URI Too Long.
+        TargetTooLong = "414",
+        /// Misdirected Request.
+        Misdirected = "421",
+        /// Too Many Requests.
+        TooMany = "429",
+        /// Request Header Fields Too Large.
+        HeadTooLarge = "431",
     }
 
     /// The result of a question of another proxy, or of its connection.
@@ -253,6 +276,35 @@ impl NameResult {
             NameCheck::Allowed => Some(Self::Allowed),
             NameCheck::NotAllowed => Some(Self::NotAllowed),
             NameCheck::NotChecked => None,
+        }
+    }
+}
+
+impl OwnStatus {
+    /// The label value; `None` if the request is not the cause.
+    #[must_use]
+    pub fn of(status: u16) -> Option<Self> {
+        let text = status.to_string();
+        Self::ALL.iter().find(|it| it.as_str() == text).copied()
+    }
+
+    /// Why requests get the status.
+    #[must_use]
+    pub fn cause(self) -> &'static str {
+        match self {
+            Self::BadRequest => "malformed request, target or host",
+            Self::ContentTooLarge => "body above limits.max_body_size",
+            Self::Forbidden => "rejected client: see keygate report",
+            Self::HeadTooLarge => {
+                "head above limits.max_header_size, limits.max_headers or upstream.max_header_size"
+            }
+            Self::Method => "CONNECT",
+            Self::Misdirected => "host of another service, or in no server_names",
+            Self::TargetTooLong => "target above 64 KiB",
+            Self::Timeout => "head above limits.header_timeout, or body above limits.body_timeout",
+            Self::TooMany => {
+                "client above limits.max_connections_per_ip, or above its share of the memory"
+            }
         }
     }
 }

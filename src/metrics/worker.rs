@@ -6,7 +6,8 @@ use prometheus::{
 
 use super::authorizer::{AuthorizerMetrics, AuthorizerSeries};
 use super::labels::{
-    CodeClass, ConnectionResult, Family, KeyAction, NameResult, UpstreamFailure, WaitOutcome,
+    CodeClass, ConnectionResult, Family, KeyAction, NameResult, OwnStatus, UpstreamFailure,
+    WaitOutcome,
 };
 use super::traces::TraceMetrics;
 use super::{NAMESPACE, counters, opts, register};
@@ -62,6 +63,7 @@ pub struct ServiceMetrics {
     key_actions: Family<KeyAction, IntCounter>,
     /// Requests by status class.
     pub requests: Family<CodeClass, IntCounter>,
+    own_responses: Family<OwnStatus, IntCounter>,
     /// From the request head to the end of the response, in seconds.
     pub request_duration: Histogram,
     /// Client connections that were ended with `ENHANCE_YOUR_CALM`.
@@ -177,6 +179,13 @@ impl WorkerMetrics {
 }
 
 impl ServiceMetrics {
+    /// Counts a response of keygate because of the request, and returns why it got the status.
+    pub(crate) fn count_own_response(&self, status: u16) -> Option<&'static str> {
+        let status = OwnStatus::of(status)?;
+        self.own_responses.of(status).inc();
+        Some(status.cause())
+    }
+
     /// The counter of handshakes with `result`, resumed or full.
     #[must_use]
     pub fn handshakes(&self, result: HandshakeResult, resumed: bool) -> &IntCounter {
@@ -228,6 +237,7 @@ struct Series {
     key_actions: prometheus::IntCounterVec,
     name_checks: prometheus::IntCounterVec,
     requests: prometheus::IntCounterVec,
+    own_responses: prometheus::IntCounterVec,
     request_duration: HistogramVec,
     http2_misuses: prometheus::IntCounterVec,
     upstream_connections_active: IntGaugeVec,
@@ -255,6 +265,7 @@ impl Series {
             key_actions: counters("key_actions_total", "Actions that followed the verdicts on client keys.", &["service", "action"])?,
             name_checks: counters("name_checks_total", "Results of the rules by name, for services and authorizers that have any: one for each client whose key the policy accepts, and while its connection is open one more after each reload.", &["service", "stage", "result"])?,
             requests: counters("requests_total", "Requests by status class of the response.", &["service", "code"])?,
+            own_responses: counters("own_responses_total", "Responses that keygate made itself because of the request or its client, by status.", &["service", "status"])?,
             request_duration: seconds("request_duration_seconds", "Time from the request head to the end of the response.", REQUEST_BUCKETS)?,
             http2_misuses: counters("http2_misuses_total", "Client HTTP/2 connections that were ended with ENHANCE_YOUR_CALM, because of too many reset streams, errors or control frames.", &["service"])?,
             upstream_connections_active: gauges("upstream_connections_active", "Open connections to the upstream, pooled ones included.")?,
@@ -285,6 +296,7 @@ impl Series {
             ],
             key_actions: Family::from_vec(&self.key_actions, &[service]),
             requests: Family::from_vec(&self.requests, &[service]),
+            own_responses: Family::from_vec(&self.own_responses, &[service]),
             request_duration: self.request_duration.with_label_values(&[service]),
             http2_misuses: self.http2_misuses.with_label_values(&[service]),
             upstream_connections_active: self

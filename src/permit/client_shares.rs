@@ -29,7 +29,7 @@ pub(crate) fn may_take_one(held: usize, free: usize) -> bool {
 
 /// A client: its certificate, or its network if it has none. Behind a load balancer, many clients
 /// have one address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ClientKey(u64);
 
 impl ClientKey {

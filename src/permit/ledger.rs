@@ -1,21 +1,25 @@
 //! The memory ledger of a thread: every buffered byte belongs to a client, or to an address whose
 //! peer has not proved a key yet. Decision: `docs/decisions/memory-ledger.md`.
 //!
-//! Shares are those of [`ClientShares`](super::ClientShares), in bytes: a client may take more only
+//! Shares follow the rule of [`ClientShares`](super::ClientShares), in bytes: a client may take more only
 //! while it holds less than three times the free bytes. Bytes before the proof have a budget of
-//! their own, so that they cannot take that of the clients.
+//! their own, so they cannot take the clients' memory.
+//!
+//! A client beyond its share waits in the ledger, and is woken when bytes are given back. Before the
+//! proof nothing waits: the address that holds most loses its oldest handshake.
 //!
 //! The ledger is thread-local, because a worker shares nothing, and because a buffer that is dropped
 //! anywhere below h2 or hyper cannot refer to it.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
-use std::hash::BuildHasherDefault;
+mod books;
+
+use std::cell::{Cell, RefCell};
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 
+use self::books::Ledger;
 use super::ClientKey;
-use super::client_shares::{KeyItself, is_within_share};
 
 /// What bytes are held for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,8 +54,6 @@ impl BufferClass {
     }
 }
 
-/// One of this many bytes of the limit is for handshakes.
-const HANDSHAKE_PART: usize = 4;
 /// Size of reads from an upstream while the ledger is full, 16 KiB.
 pub(crate) const MIN_READ: usize = 16 << 10;
 
@@ -60,21 +62,6 @@ pub(crate) const MIN_READ: usize = 16 << 10;
 pub(crate) struct Holder {
     pub(crate) client: ClientKey,
     pub(crate) class: BufferClass,
-}
-
-#[derive(Debug)]
-struct Ledger {
-    /// Maximum bytes; without a limit nothing is rejected.
-    limit: usize,
-    clients: Book,
-    handshakes: Book,
-    by_class: [ClassUse; BufferClass::ALL.len()],
-}
-
-#[derive(Debug, Default)]
-struct Book {
-    held: HashMap<ClientKey, usize, BuildHasherDefault<KeyItself>>,
-    total: usize,
 }
 
 /// The use of one class.
@@ -86,12 +73,7 @@ pub(crate) struct ClassUse {
 }
 
 thread_local! {
-    static LEDGER: RefCell<Ledger> = RefCell::new(Ledger {
-        limit: usize::MAX,
-        clients: Book::default(),
-        handshakes: Book::default(),
-        by_class: Default::default(),
-    });
+    static LEDGER: RefCell<Ledger> = RefCell::default();
 }
 
 /// Sets the maximum bytes that this thread buffers.
@@ -119,57 +101,20 @@ pub(crate) fn max_read() -> usize {
     })
 }
 
-impl Ledger {
-    fn book(&mut self, class: BufferClass) -> (&mut Book, usize) {
-        let for_handshakes = self.limit / HANDSHAKE_PART;
-        match class {
-            BufferClass::Handshake => (&mut self.handshakes, for_handshakes),
-            BufferClass::Request
-            | BufferClass::Response
-            | BufferClass::Tls
-            | BufferClass::Upload => (&mut self.clients, self.limit - for_handshakes),
-        }
-    }
-
-    /// Whether a client may hold `more` bytes; counted if not.
-    fn permits(&mut self, holder: Holder, more: usize) -> bool {
-        let (book, limit) = self.book(holder.class);
-        let free = limit.saturating_sub(book.total).saturating_sub(more);
-        let held = book.held.get(&holder.client).copied().unwrap_or_default();
-        let permits = is_within_share(held.saturating_add(more), free);
-        if !permits && let Some(class) = self.by_class.get_mut(holder.class as usize) {
-            class.rejections = class.rejections.saturating_add(1);
-        }
-        permits
-    }
-
-    fn change(&mut self, holder: Holder, before: usize, bytes: usize) {
-        let change = |sum: usize| sum.saturating_sub(before).saturating_add(bytes);
-        let (book, _) = self.book(holder.class);
-        book.total = change(book.total);
-        let held = book.held.entry(holder.client).or_default();
-        *held = change(*held);
-        if *held == 0 {
-            book.held.remove(&holder.client);
-        }
-        if let Some(class) = self.by_class.get_mut(holder.class as usize) {
-            class.bytes = change(class.bytes);
-        }
-    }
-}
-
 /// Bytes that a client holds, until this is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     /// `None`: not counted.
     holder: Option<Holder>,
     bytes: usize,
+    /// The number of its [`Place`]; 0 if it does not wait.
+    place: u64,
 }
 
 impl Held {
     /// No bytes yet.
     pub(crate) fn of(holder: Holder) -> Self {
-        Self { holder: Some(holder), bytes: 0 }
+        Self { holder: Some(holder), bytes: 0, place: 0 }
     }
 
     /// Holds `bytes` instead of those before. Returns whether the share of the client permits it;
@@ -177,46 +122,136 @@ impl Held {
     #[must_use]
     pub(crate) fn resize(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes);
-        let Some(holder) = self.holder.filter(|_| bytes != self.bytes) else { return true };
-        if more > 0 && !LEDGER.with_borrow_mut(|ledger| ledger.permits(holder, more)) {
-            return false;
-        }
-        self.set(bytes);
-        true
+        let Some(holder) = self.holder.filter(|_| more > 0) else {
+            self.set(bytes);
+            return true;
+        };
+        LEDGER.with_borrow_mut(|ledger| {
+            let permits = ledger.permits(holder, more);
+            if permits {
+                let _ = ledger.change(holder, self.bytes, bytes); // nothing is given back
+                self.bytes = bytes;
+            } else {
+                ledger.record_rejection(holder.class);
+            }
+            permits
+        })
     }
 
     /// Holds `bytes` regardless of the share.
-    fn set(&mut self, bytes: usize) {
+    pub(crate) fn set(&mut self, bytes: usize) {
         if let Some(holder) = self.holder.filter(|_| bytes != self.bytes) {
             // Fails while the thread ends, when nobody looks at the ledger any more.
-            let _ = LEDGER.try_with(|it| it.borrow_mut().change(holder, self.bytes, bytes));
+            let change = |it: &RefCell<Ledger>| it.borrow_mut().change(holder, self.bytes, bytes);
+            let next = LEDGER.try_with(change).ok().flatten();
             self.bytes = bytes;
+            next.into_iter().for_each(Waker::wake);
         }
+    }
+
+    /// Whether the client is within its share; if so, nothing waits for it. A handshake always is,
+    /// because it may be evicted instead.
+    pub(crate) fn has_share(&mut self) -> bool {
+        let counted = self.holder.filter(|holder| holder.class != BufferClass::Handshake);
+        counted.is_none_or(|holder| {
+            self.leave();
+            holder.has_share()
+        })
+    }
+
+    /// Ready when the client is within its share. The task is woken when bytes are given back.
+    pub(crate) fn poll_share(&mut self, context: &Context<'_>) -> Poll<()> {
+        let Some(holder) = self.holder else { return Poll::Ready(()) };
+        self.leave();
+        LEDGER.with_borrow_mut(|ledger| {
+            if ledger.permits(holder, 0) {
+                return Poll::Ready(());
+            }
+            ledger.record_rejection(holder.class);
+            ledger.wait(holder, &mut self.place, context.waker(), 0);
+            Poll::Pending
+        })
+    }
+
+    /// Holds the bytes of a buffer between two calls of its connection, after the proof regardless
+    /// of the share. Returns whether the connection may go on: a handshake may not if it was
+    /// evicted, or if there is no room for it.
+    pub(crate) fn settle(&mut self, bytes: usize, context: &Context<'_>) -> bool {
+        if bytes == self.bytes && self.place == 0 {
+            return true;
+        }
+        let Some(holder) = self.holder.filter(|it| it.class == BufferClass::Handshake) else {
+            self.set(bytes);
+            return true;
+        };
+        let is_evicted = self.place != 0 && !self.leave();
+        if is_evicted {
+            return false;
+        }
+        let more = bytes.saturating_sub(self.bytes);
+        let (has_room, wakers) = match more {
+            0 => (true, Vec::new()),
+            _ => LEDGER.with_borrow_mut(|ledger| ledger.evict(holder, more)),
+        };
+        wakers.into_iter().for_each(Waker::wake);
+        if has_room {
+            self.set(bytes);
+        }
+        if has_room && bytes > 0 {
+            LEDGER.with_borrow_mut(|it| it.wait(holder, &mut self.place, context.waker(), bytes));
+        }
+        has_room
+    }
+
+    /// Stops waiting. Returns whether it still waited: otherwise it was woken for a share, which
+    /// the next one may take, or its bytes were evicted.
+    fn leave(&mut self) -> bool {
+        let Some(holder) = self.holder.filter(|_| self.place != 0) else { return true };
+        let place = (holder.client, std::mem::take(&mut self.place));
+        let is_handshake = holder.class == BufferClass::Handshake;
+        let left = LEDGER.try_with(|it| {
+            let mut ledger = it.borrow_mut();
+            let waited = ledger.book(holder.class).0.waiting.remove(&place).is_some();
+            (waited, if waited || is_handshake { None } else { ledger.next_waker() })
+        });
+        let Ok((waited, next)) = left else { return true };
+        if !waited && is_handshake {
+            self.bytes = 0;
+        }
+        next.into_iter().for_each(Waker::wake);
+        waited
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
+        self.leave();
         self.set(0);
     }
 }
 
 impl Holder {
-    /// Whether the client is within its share; counted if not.
+    /// Whether the client is within its share.
     pub(crate) fn has_share(self) -> bool {
         LEDGER.with_borrow_mut(|ledger| ledger.permits(self, 0))
     }
 
     /// The same bytes, held by the client until the last part of them is dropped. The charge of the
-    /// request covers [`MIN_READ`] bytes of a body that are `uncounted`: a piece that exceeds them
-    /// counts for those before it as well, which leave earlier.
-    pub(crate) fn hold(self, data: Bytes, uncounted: &mut usize) -> Bytes {
-        *uncounted = uncounted.saturating_add(data.len());
-        if *uncounted <= MIN_READ {
+    /// request covers [`MIN_READ`] bytes that are `uncounted`. If pieces leave in order, a piece
+    /// that exceeds them counts for those before it as well.
+    pub(crate) fn hold(self, data: Bytes, uncounted: &Cell<usize>, in_order: bool) -> Bytes {
+        let sum = uncounted.get().saturating_add(data.len());
+        if sum <= MIN_READ {
+            uncounted.set(sum);
             return data;
         }
         let mut held = Held::of(self);
-        held.set(std::mem::take(uncounted));
+        if in_order {
+            uncounted.set(0);
+            held.set(sum);
+        } else {
+            held.set(data.len());
+        }
         Bytes::from_owner(HeldBytes { data, _held: held })
     }
 }
@@ -233,68 +268,4 @@ impl AsRef<[u8]> for HeldBytes {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::net::{IpAddr, Ipv4Addr};
-
-    use super::*;
-
-    const NONE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-
-    fn holder(client: u8, class: BufferClass) -> Holder {
-        Holder { client: ClientKey::new(Some(&[client]), NONE), class }
-    }
-
-    fn bytes_of(class: BufferClass) -> usize {
-        usage()[class as usize].bytes
-    }
-
-    #[test]
-    fn one_client_leaves_a_quarter_and_handshakes_have_a_budget_of_their_own() {
-        set_limit(4 << 20);
-        let take = |client, class| {
-            let mut holding: Vec<_> = (0..1000).map(|_| Held::of(holder(client, class))).collect();
-            holding.retain_mut(|held| held.resize(16 << 10));
-            holding
-        };
-        let greedy = take(1, BufferClass::Request);
-        assert_eq!(greedy.len(), 144, "three quarters of 3 MiB");
-        let further =
-            holder(1, BufferClass::Response).hold(vec![7; 10_000].into(), &mut MIN_READ.clone());
-        assert!(!holder(1, BufferClass::Response).has_share());
-        assert!(holder(2, BufferClass::Response).has_share());
-        assert_eq!(usage()[BufferClass::Response as usize].rejections, 1);
-        drop(further);
-        assert_eq!(take(1, BufferClass::Handshake).len(), 48, "three quarters of 1 MiB");
-        assert_eq!(bytes_of(BufferClass::Handshake), 0);
-        assert_eq!(max_read(), MIN_READ);
-        drop(greedy);
-        assert_eq!((bytes_of(BufferClass::Request), max_read()), (0, usize::MAX));
-        assert!(LEDGER.with_borrow(|it| it.clients.held.is_empty()));
-    }
-
-    #[test]
-    fn a_piece_is_held_until_its_last_part_is_dropped() {
-        let of_response = holder(1, BufferClass::Response);
-        let mut uncounted = MIN_READ - 100;
-        let covered = of_response.hold(vec![7; 100].into(), &mut uncounted);
-        assert_eq!(bytes_of(BufferClass::Response), 0);
-        let small = of_response.hold(vec![7; 100].into(), &mut uncounted);
-        assert_eq!((bytes_of(BufferClass::Response), uncounted), (MIN_READ + 100, 0));
-        drop((covered, small));
-        let piece = of_response.hold(vec![7; 10_000].into(), &mut MIN_READ.clone());
-        let mut rest = piece.slice(..);
-        let part = rest.split_to(1);
-        drop((piece, rest));
-        assert_eq!(bytes_of(BufferClass::Response), MIN_READ + 10_000);
-        assert_eq!(part, [7][..]);
-        drop(part);
-        assert_eq!(bytes_of(BufferClass::Response), 0);
-    }
-
-    #[test]
-    fn without_a_limit_nothing_is_rejected() {
-        let mut held = Held::of(holder(1, BufferClass::Tls));
-        assert!(held.resize(1 << 40) && holder(1, BufferClass::Tls).has_share());
-        assert!(Held::default().resize(1 << 40));
-    }
-}
+mod tests;

@@ -35,15 +35,17 @@ fn buffers(memory: u64, files: u64, workers: u64) -> u64 {
 
 fn memory_limit() -> u64 {
     let cgroups = read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let memory = read_to_string("/proc/meminfo").unwrap_or_default();
-    let memory = memory.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let machine = read_to_string("/proc/meminfo").unwrap_or_default();
+    smallest(Path::new("/sys/fs/cgroup"), &cgroups, &machine)
+}
+
+/// The smallest of the limits of `cgroups`, and of the memory in `machine`, the text of
+/// `/proc/meminfo`. A cgroup of version 1 without a limit has the largest number of pages.
+fn smallest(root: &Path, cgroups: &str, machine: &str) -> u64 {
+    let memory = machine.lines().find_map(|line| line.strip_prefix("MemTotal:"));
     let memory = memory.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
     let machine = memory.map(|kib| kib.saturating_mul(1024));
-    smallest_limit(Path::new("/sys/fs/cgroup"), &cgroups)
-        .into_iter()
-        .chain(machine)
-        .min()
-        .unwrap_or(UNKNOWN)
+    smallest_limit(root, cgroups).into_iter().chain(machine).min().unwrap_or(UNKNOWN)
 }
 
 /// The smallest limit of the cgroups in `cgroups`, the text of `/proc/self/cgroup`, and of their
@@ -88,17 +90,23 @@ mod tests {
             std::fs::write(path, text).unwrap();
         };
         let limit = |cgroups: &str| smallest_limit(root.path(), cgroups);
+        let smallest =
+            |cgroups| smallest(root.path(), cgroups, "MemTotal:  24684084 kB\nMemFree: 1 kB");
         assert_eq!(limit("0::/pod/container\n"), None);
         write("memory.max", "max\n");
         write("pod/memory.max", "536870912\n");
         write("pod/container/memory.max", "max\n");
         assert_eq!(limit("0::/pod/container\n"), Some(512 << 20));
         assert_eq!(limit("0::/\n"), None);
+        assert_eq!(smallest("0::/pod/container\n"), 512 << 20);
+        assert_eq!(smallest("0::/\n"), 24_684_084 << 10);
         write("memory/memory.limit_in_bytes", "9223372036854771712\n");
         write("memory/docker/id/memory.limit_in_bytes", "268435456\n");
         let version1 = "12:cpu,cpuacct:/docker/id\n4:memory:/docker/id\n0::/\n";
         assert_eq!(limit(version1), Some(256 << 20));
         assert_eq!(limit("4:memory:/docker/unseen\n"), Some(9_223_372_036_854_771_712));
+        assert_eq!(smallest("4:memory:/docker/unseen\n"), 24_684_084 << 10);
+        assert_eq!(smallest(version1), 256 << 20);
         assert_eq!(limit("nonsense"), None);
     }
 }

@@ -34,7 +34,7 @@ use crate::lingering_close::{self, LINGER_TIME};
 use crate::listen::Accepted;
 use crate::metrics::{ConnectionResult, ServiceMetrics};
 use crate::permit::ledger::Holder;
-use crate::permit::{BufferClass, ClientKey, CountGuard, PerIpGuard, Permit};
+use crate::permit::{BufferClass, ClientKey, CountGuard, PerIpGuard, Permit, Unproven};
 use crate::snapshot::Service;
 use crate::tls::{ClientIdentity, Handshake, HandshakeResult};
 use crate::tls_stream::TlsStream;
@@ -42,14 +42,20 @@ use crate::tls_stream::TlsStream;
 /// Serves an accepted connection on a task of its own.
 pub(crate) fn serve_accepted(worker: &Rc<Worker>, accepted: Accepted) {
     let open = worker.connections.enter();
-    tokio::task::spawn_local(serve(Rc::clone(worker), accepted, open));
+    worker.metrics().unrouted.of(ConnectionResult::Limited).inc_by(accepted.evicted as u64);
+    let (unproven, address) = (Arc::clone(&accepted.unproven), accepted.peer.ip());
+    unproven.spawn(address, |guard| serve(Rc::clone(worker), (accepted, guard), open));
 }
 
 /// Serves one accepted connection, from the ClientHello to the last response.
 ///
 /// No `async fn`, whose future would keep room for its arguments besides the values moved from
 /// them.
-fn serve(worker: Rc<Worker>, accepted: Accepted, open: CountGuard) -> impl Future<Output = ()> {
+fn serve(
+    worker: Rc<Worker>,
+    accepted: (Accepted, Unproven),
+    open: CountGuard,
+) -> impl Future<Output = ()> {
     let establishing = Box::pin(establish(Rc::clone(&worker), accepted));
     async move {
         let _open = open;
@@ -61,17 +67,20 @@ fn serve(worker: Rc<Worker>, accepted: Accepted, open: CountGuard) -> impl Futur
 }
 
 /// Performs the handshake. `None` if it fails.
-async fn establish(worker: Rc<Worker>, accepted: Accepted) -> Option<Established> {
+async fn establish(
+    worker: Rc<Worker>,
+    (accepted, unproven): (Accepted, Unproven),
+) -> Option<Established> {
     let worker = &*worker;
     let began = Instant::now();
-    let Accepted { tcp, peer, listen, handshake_timeout, unacknowledged, permit } = accepted;
-    let mut progress = HandshakeProgress { peer, service: None, per_ip: None };
+    let Accepted { tcp, peer, listen, handshake_timeout, unacknowledged, permit, .. } = accepted;
+    let mut progress = HandshakeProgress { peer, service: None, per_ip: None, unproven };
     let handshake = handshake(worker, listen, tcp, &mut progress);
     let outcome = match timeout(handshake_timeout, handshake).await {
         Ok(outcome) => outcome,
         Err(_) => Err(HandshakeFailure::new(HandshakeResult::Timeout)),
     };
-    let HandshakeProgress { peer, service, per_ip } = progress;
+    let HandshakeProgress { peer, service, per_ip, unproven: _unproven } = progress;
     let (stream, handshake, service) = match outcome {
         Ok(established) => established,
         Err(failure) => {
@@ -124,6 +133,8 @@ struct HandshakeProgress {
     /// The service that the SNI names.
     service: Option<Arc<Service>>,
     per_ip: Option<PerIpGuard>,
+    /// Held until the handshake has succeeded, or until a failed one is closed.
+    unproven: Unproven,
 }
 
 /// Performs the handshake with the service that the SNI names.
@@ -136,7 +147,10 @@ async fn handshake(
     let is_trusted_proxy = |networks: &Networks| networks.contains(progress.peer.ip());
     if worker.snapshot().accept_proxy(listen).is_some_and(is_trusted_proxy) {
         match proxy_protocol::read(&mut tcp).await {
-            Ok(client) => progress.peer = client.unwrap_or(progress.peer),
+            Ok(client) => {
+                progress.peer = client.unwrap_or(progress.peer);
+                progress.unproven.set_address(progress.peer.ip());
+            }
             Err(error) => {
                 let failure = HandshakeFailure::new(HandshakeResult::NotTls);
                 return Err(HandshakeFailure { error: Some(error), tcp: Some(tcp), ..failure });
@@ -325,7 +339,7 @@ mod tests {
 
     #[test]
     fn each_stage_of_a_connection_keeps_within_its_size() {
-        type Admission = (Rc<Worker>, Accepted);
+        type Admission = (Rc<Worker>, (Accepted, Unproven));
         type Tunnel = (Rc<Worker>, Rc<OpenConnection>, ClientStream);
         let task = size_of_future(|(worker, accepted, open)| serve(worker, accepted, open));
         let establishment = size_of_future(|(worker, it): Admission| establish(worker, it));

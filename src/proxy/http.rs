@@ -38,7 +38,7 @@ use super::message::informational::InformationalSender;
 use super::open_connection::OpenConnection;
 use super::open_connection::state::{Close, ConnectionKind};
 use super::upstream::error::UpstreamError;
-use super::upstream::{RequestFailure, UpgradeResponse, UpstreamResponse};
+use super::upstream::{RequestFailure, UpgradeResponse, Upstream, UpstreamResponse};
 use super::worker::Worker;
 use super::worker::request_spans::RequestSpans;
 use crate::metrics::{CodeClass, ServiceMetrics};
@@ -242,16 +242,22 @@ async fn forward(
     mut request: OutgoingRequest,
     mut purpose: Purpose,
     tunnel_client: Option<oneshot::Receiver<Http2Duplex>>,
-    in_flight: RequestInFlight,
+    mut in_flight: RequestInFlight,
 ) -> Response<ResponseBody> {
-    if purpose == Purpose::Upgrade && !http.upstream().can_upgrade() {
+    if let Some(delay) = http.resets.delay() {
+        Box::pin(sleep(delay)).await; // rare, as the client has reset many streams
+    }
+    let upstream = http.upstream();
+    if upstream.has_http2() && !in_flight.take_response_window() {
+        drop(request);
+        Box::pin(in_flight.discard_rest()).await;
+        return response::over_share(in_flight);
+    }
+    if purpose == Purpose::Upgrade && !upstream.can_upgrade() {
         // An upgrade may be ignored (RFC 9110, section 7.8), and h2c servers know none.
         request.headers_mut().remove(header::UPGRADE);
         request.headers_mut().remove(header::CONNECTION);
         purpose = Purpose::Exchange;
-    }
-    if let Some(delay) = http.resets.delay() {
-        Box::pin(sleep(delay)).await; // rare, as the client has reset many streams
     }
     let limit = http.service.config.limits.request_timeout;
     let deadline = limit.map(|limit| Instant::now() + limit);
@@ -259,7 +265,7 @@ async fn forward(
     if let Some(record) = in_flight.record() {
         record.begin_exchange();
     }
-    let outcome = send(http, request, purpose).await;
+    let outcome = send(http, &upstream, request, purpose).await;
     drop(wait);
     if let Some(record) = in_flight.record() {
         record.set_upstream_time(in_flight.began().elapsed());
@@ -298,10 +304,10 @@ async fn forward(
 /// Sends a request and waits for the head of the response, within `request_timeout`.
 async fn send(
     http: &HttpConnection,
+    upstream: &Upstream,
     request: OutgoingRequest,
     purpose: Purpose,
 ) -> Result<UpgradeResponse, RequestFailure> {
-    let upstream = http.upstream();
     if upstream.take_isolation(http.client) {
         http.record_isolation();
     }

@@ -2,7 +2,8 @@
 //!
 //! A client is judged when its connection is admitted and again after every swap of the snapshot.
 //! A client that is then rejected, or whose certificate expires, is evicted: requests in flight
-//! finish, new ones get 403, and the connection closes within `evict_within`.
+//! finish, new ones get 403, and the connection closes within `evict_within`. A tunnel of a client
+//! whose key is proved to be compromised closes at once.
 
 pub(crate) mod state;
 pub(crate) mod tls_facts;
@@ -16,7 +17,7 @@ use hyper::StatusCode;
 use hyper::header::{HeaderName, HeaderValue};
 use tracing::info;
 
-use self::state::{ConnectionKind, ConnectionState};
+use self::state::{Close, ConnectionKind, ConnectionState};
 use self::tls_facts::TlsFacts;
 use super::message::headers::key_status;
 use crate::client_log::RefusalLog;
@@ -291,7 +292,13 @@ impl OpenConnection {
         let is_rejected = judgement.decision == Decision::Reject;
         self.judgement.replace(judgement);
         if is_rejected {
-            self.evict(forbidden(self.judgement.borrow().rejection()));
+            let judgement = self.judgement.borrow();
+            self.evict(forbidden(judgement.rejection()));
+            // Others have a key that is proved, and a tunnel has no request to finish.
+            let is_proved = matches!(judgement.verdict.by_filters(), Verdict::Confirmed(_));
+            if is_proved && self.state.kind() == ConnectionKind::Tunnel {
+                self.state.close(Close::Abort);
+            }
         }
         verified + judged
     }

@@ -8,7 +8,7 @@ mod ejection;
 pub(crate) mod error;
 pub(crate) mod health;
 pub(crate) mod http1;
-mod http2;
+pub(crate) mod http2;
 mod http2_pool;
 mod isolation;
 pub(crate) mod server;
@@ -146,6 +146,11 @@ impl Upstream {
     /// Whether every server speaks HTTP/1.1, which alone has `Upgrade`.
     pub(crate) fn can_upgrade(&self) -> bool {
         self.servers.iter().all(|server| server.config().scheme != Scheme::H2c)
+    }
+
+    /// Whether one of the servers speaks HTTP/2.
+    pub(crate) fn has_http2(&self) -> bool {
+        self.servers.iter().any(|server| server.version() == dial::HttpVersion::Http2)
     }
 
     /// The `Host` of a request that has none (HTTP/1.0).

@@ -9,9 +9,6 @@ pub(super) mod error;
 mod failure;
 pub(super) mod file;
 mod file_record;
-mod kept_credentials;
-mod kept_filters;
-mod kept_lists;
 mod last_good;
 pub(super) mod links;
 pub(super) mod load_errors;
@@ -21,6 +18,9 @@ pub(super) mod private_key;
 pub(super) mod reconfigure_error;
 mod reporting;
 mod rollback_state;
+mod saved_credentials;
+mod saved_filters;
+mod saved_lists;
 mod saved_state;
 pub(super) mod signed;
 pub(super) mod source;
@@ -43,7 +43,7 @@ use self::own_key::OwnKey;
 use self::reconfigure_error::ReconfigureError;
 use self::saved_state::SavedState;
 use self::source::configuration::{Commit, ConfigChange, Configuration, Prepare, Trigger};
-use self::source::gate::{self, AcceptError};
+use self::source::guards::ConfigurationHits;
 use self::source::{ServiceIds, Sources, StagedSources};
 use self::state_lock::StateLock;
 use super::current::Snapshot;
@@ -51,7 +51,6 @@ use crate::config::Config;
 use crate::guard::{CurrentGuard, Guard};
 use crate::metrics::ControlMetrics;
 use crate::process::sandbox;
-use crate::snapshot::operator_decision::GuardFile;
 
 /// Builds snapshots from the files that the configuration names.
 #[derive(Debug)]
@@ -141,13 +140,14 @@ impl Loader {
         let context = LoadContext {
             metrics: &metrics,
             rollback: &known.rollback,
-            kept_lists: &known.lists,
-            kept_credentials: &known.credentials,
+            saved_lists: &known.lists,
+            saved_credentials: &known.credentials,
             crl_state: &known.crls,
             configured: config,
             file,
             dry_run: &dry_run,
             max_wait: &max_wait,
+            is_start: true,
             now,
         };
         let staged = sources.stage(config, &mut service_ids, context);
@@ -226,53 +226,21 @@ impl Loader {
         let context = LoadContext {
             metrics: &self.metrics,
             rollback: &self.state.rollback,
-            kept_lists: &self.state.lists,
-            kept_credentials: &self.state.credentials,
+            saved_lists: &self.state.lists,
+            saved_credentials: &self.state.credentials,
             crl_state: &self.state.crls,
             configured: config,
             file: self.configuration.path(),
             dry_run: &dry_run,
             max_wait: &max_wait,
+            is_start: false,
             now,
         };
-        let mut staged = self.sources.stage(config, &mut self.service_ids, context)?;
-        self.sources.try_on_clients(&mut staged, &self.links, &dry_run)?;
-        Ok((staged, prepare(config).map_err(ReconfigureError::Prepare)?))
-    }
-
-    /// Accepts the waiting update of the filter, list or service with this name on behalf of `peer`,
-    /// if it has this SHA-256. The next [`Loader::refresh`] uses it.
-    ///
-    /// # Errors
-    /// Returns an error if there is no such file, if no update waits, or if the waiting update has
-    /// another SHA-256.
-    pub fn accept(
-        &mut self,
-        file: GuardFile,
-        name: &str,
-        sha256: &[u8; 32],
-        peer: &str,
-    ) -> Result<(), AcceptError> {
-        self.sources.accept(file, name, sha256, peer)
-    }
-
-    /// Checks that the accepted update with this SHA-256 is in use.
-    ///
-    /// # Errors
-    /// Returns an error if the update was rejected for another reason, or if its file is being
-    /// written.
-    pub fn ensure_in_use(
-        &self,
-        file: GuardFile,
-        name: &str,
-        sha256: &[u8; 32],
-    ) -> Result<(), AcceptError> {
-        let subject = || gate::subject(file, name);
-        match self.sources.problem_of(file, name, sha256) {
-            None => Ok(()),
-            Some(problem) if problem.is_empty() => Err(AcceptError::BeingWritten(subject())),
-            Some(problem) => Err(AcceptError::Rejected(subject(), problem)),
-        }
+        let staged = self.sources.stage(config, &mut self.service_ids, context)?;
+        let hits = self.sources.try_on_clients(&staged, &self.links, &dry_run)?;
+        let commit = prepare(config).map_err(ReconfigureError::Prepare)?;
+        hits.iter().for_each(ConfigurationHits::log);
+        Ok((staged, commit))
     }
 
     /// Saves the state of filters and CRLs, if the configuration names a state directory. After a

@@ -85,18 +85,21 @@ pub struct ReloadReport {
     pub error: Option<String>,
     /// When the attempt was made.
     pub at: u64,
+    /// The files of the last update of a service, such as `a.crl (CN=CA, CRL number 7)`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub files: Option<String>,
 }
 
 impl ReloadReport {
     /// An attempt at the time `at` without an error.
     pub(super) fn done(result: ReloadResult, at: u64) -> Self {
-        Self { result: result.as_str(), reason: None, error: None, at }
+        Self { result: result.as_str(), reason: None, error: None, at, files: None }
     }
 
     /// An attempt at the time `at` that ended with a rejection.
     pub(super) fn rejected(reason: Option<&'static str>, error: String, at: u64) -> Self {
         let result = ReloadResult::Rejected.as_str();
-        Self { result, reason, error: Some(error), at }
+        Self { result, reason, error: Some(error), at, files: None }
     }
 
     /// Adds an attempt to read other files of the same service. A rejection counts more than a later

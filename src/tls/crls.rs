@@ -132,7 +132,12 @@ impl Crls {
         let (Ok(parsed), Ok(spki)) = (parsed, spki::of_certificate(certificate)) else {
             return false;
         };
-        self.lists_of(IssuerKey { name: parsed.subject(), spki: Some(spki) }).next().is_some()
+        self.has_list(IssuerKey { name: parsed.subject(), spki: Some(spki) })
+    }
+
+    /// Whether a list of this CA is in use.
+    pub(super) fn has_list(&self, ca: IssuerKey<'_>) -> bool {
+        self.lists_of(ca).next().is_some()
     }
 
     /// Whether a list of this CA for the certificates of CAs is in use, whichever it covers.
@@ -220,6 +225,15 @@ impl Crls {
         let mut changes: Vec<_> = changes.collect();
         changes.sort_by(|one, other| (&one.path, &one.issuer).cmp(&(&other.path, &other.issuer)));
         changes
+    }
+
+    /// The lists that `before` lacks, such as `a.crl (CN=CA, CRL number 7)`.
+    pub fn names_since(&self, before: &Self) -> impl Iterator<Item = String> {
+        let lists = self.lists().into_iter();
+        lists.filter(|(list, _)| before.find(&list.digest).is_none()).map(|(list, path)| {
+            let number = list.version.number.map(|number| format!(", CRL number {number}"));
+            format!("{} ({}{})", path.display(), list.issuer, number.unwrap_or_default())
+        })
     }
 
     /// Takes the lists of `issuer` from `other` in place of its own.

@@ -17,7 +17,11 @@ pub(super) const BUFFER: usize = 17 * 4096;
 /// ClientHello with the headers of its records.
 pub(super) const SMALL: usize = BUFFER / 4;
 
-/// The kind of the error of a client that holds its share of the memory.
+/// Bytes of a record that a client may send while it holds its share of the memory, 2 KiB. Frames
+/// that let its responses go on are shorter; a longer record waits.
+const FEW: usize = 2 << 10;
+
+/// The kind of the error of a handshake that has no room in the memory.
 pub(crate) const OVER_SHARE: io::ErrorKind = io::ErrorKind::OutOfMemory;
 
 /// Maximum number of unused large buffers that a thread keeps: one to read, one to write.
@@ -85,6 +89,13 @@ impl Buffer {
         self.bytes.get_mut(self.end..).unwrap_or_default()
     }
 
+    /// The space for data behind the bytes: all, or for one record while the client holds its share
+    /// of the memory.
+    pub(super) fn space(&mut self) -> usize {
+        let limit = if self.held.has_share() { BUFFER } else { SMALL.saturating_sub(self.len()) };
+        self.room().len().min(limit)
+    }
+
     /// Free space behind the bytes, `size` bytes at least.
     pub(super) fn room_for(&mut self, size: usize) -> &mut [u8] {
         self.make_room(BUFFER.max(self.len().saturating_add(size)));
@@ -96,7 +107,8 @@ impl Buffer {
         self.end = self.end.saturating_add(count).min(self.bytes.len());
     }
 
-    /// Waits for bytes from `io`, and reads `limit` bytes at most. 0 if the peer has closed.
+    /// Waits for bytes from `io`, and reads `limit` bytes at most. 0 if the peer has closed. While
+    /// the client holds its share of the memory, [`FEW`] bytes are read.
     ///
     /// # Errors
     /// Returns an error if the read fails, or if the buffer is full.
@@ -106,6 +118,13 @@ impl Buffer {
         limit: usize,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
+        let mut limit = limit;
+        if !self.held.has_share() {
+            match FEW.saturating_sub(self.len()) {
+                0 => ready!(self.held.poll_share(context)),
+                few => limit = limit.min(few),
+            }
+        }
         let room = self.room();
         if room.is_empty() {
             let error = io::Error::new(io::ErrorKind::InvalidData, "message buffer full");
@@ -136,20 +155,32 @@ impl Buffer {
         }
     }
 
-    /// Gives a large buffer back if few bytes are left. They move to one of their own size.
+    /// Removes all bytes.
+    pub(super) fn clear(&mut self) {
+        self.consume(usize::MAX);
+        self.shrink();
+        self.held.set(0);
+    }
+
+    /// Counts the memory until the next call, without what can be given back.
     ///
     /// # Errors
-    /// Returns an error of the kind [`OVER_SHARE`] if the client holds its share of the memory.
-    pub(super) fn settle(&mut self) -> io::Result<()> {
+    /// Returns an error of the kind [`OVER_SHARE`] if a handshake has no room in the memory.
+    pub(super) fn settle(&mut self, context: &Context<'_>) -> io::Result<()> {
+        self.shrink();
+        if self.held.settle(self.bytes.len(), context) {
+            return Ok(());
+        }
+        Err(io::Error::new(OVER_SHARE, "no memory for a handshake of this address"))
+    }
+
+    /// Gives a large buffer back if few bytes are left. They move to one of their own size.
+    fn shrink(&mut self) {
         if self.is_empty() || self.bytes.len() >= BUFFER && self.len() <= SMALL {
             let small = self.filled().to_vec();
             (self.start, self.end) = (0, small.len());
             give_back(std::mem::replace(&mut self.bytes, small));
         }
-        if self.held.resize(self.bytes.len()) {
-            return Ok(());
-        }
-        Err(io::Error::new(OVER_SHARE, "the client holds its share of the memory"))
     }
 }
 

@@ -57,7 +57,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> ClientHello<IO> {
             let limit = SMALL.saturating_sub(self.incoming.len());
             let polled = self.incoming.poll_fill(&mut self.io, limit, context);
             if polled.is_pending() {
-                self.incoming.settle()?; // only a client that sends pieces holds memory
+                self.incoming.settle(context)?; // only a client that sends pieces holds memory
             }
             polled
         })

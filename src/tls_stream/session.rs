@@ -131,8 +131,7 @@ impl Session {
             match self.offer(end, partial, &mut deliver).inspect_err(|_| self.fail())? {
                 Offered::Closed => {
                     self.has_received_close = true;
-                    self.incoming.consume(usize::MAX); // RFC 8446, section 6.1
-                    let _ = self.incoming.settle(); // without bytes it cannot fail
+                    self.incoming.clear(); // RFC 8446, section 6.1
                     self.offered = 0;
                 }
                 Offered::Delivered => return Ok(Processed::Delivered),
@@ -215,8 +214,7 @@ impl Session {
     /// Ends the session after an error. The alert, if there is one, waits to be sent.
     fn fail(&mut self) {
         self.has_failed = true;
-        self.incoming.consume(usize::MAX); // a second look at the bytes would make a second alert
-        let _ = self.incoming.settle(); // without bytes it cannot fail
+        self.incoming.clear(); // a second look at the bytes would make a second alert
         self.offered = 0;
         while self.state().wants_write() {
             // rustls returns its messages before it looks at bytes.
@@ -262,7 +260,7 @@ impl Session {
         if self.has_failed || self.has_sent_close {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        let space = self.outgoing.room().len().saturating_sub(CONTROL);
+        let space = self.outgoing.space().saturating_sub(CONTROL);
         let full = (space / MAX_RECORD).saturating_mul(MAX_PLAINTEXT);
         let fits = full.saturating_add((space % MAX_RECORD).saturating_sub(OVERHEAD));
         let bytes = if bytes.len() <= fits { bytes } else { bytes.get(..full).unwrap_or_default() };

@@ -24,6 +24,7 @@ use rustls::{
 };
 
 use super::*;
+use crate::permit::ledger::{self, Held};
 use crate::permit::{BufferClass, ClientKey};
 
 /// The network between both ends.

@@ -47,9 +47,11 @@ mod authorizers {
     mod configuration;
     mod connections;
     mod envoy;
+    mod envoy_control_planes;
     mod envoy_header;
     mod envoy_http;
     mod envoy_network;
+    mod envoy_resets;
     mod grpc;
     mod haproxy;
     mod http;
@@ -60,6 +62,7 @@ mod authorizers {
     mod reload;
     mod spop;
     mod traefik;
+    mod upgrades;
     mod verification;
 }
 
@@ -180,6 +183,7 @@ mod upstream {
     mod http2;
     mod lengths;
     mod names;
+    mod real_servers;
     mod servers;
     mod shared_connections;
     mod shares;

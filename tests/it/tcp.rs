@@ -14,6 +14,7 @@ use proxy_header::{ParseConfig, ProxyHeader, Tlv};
 use crate::support::client::Client;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::program::{Program, reserved_address};
+use crate::support::proof_source::{fingerprint, proof_of};
 use crate::support::proxy::{Configuration, Configure, Proxy, Running};
 use crate::support::{TIMEOUT, output_text, skip, write_filter, write_revision};
 
@@ -128,6 +129,23 @@ fn a_connection_whose_key_becomes_listed_is_closed_after_evict_within() {
     scene.keygate.wait_for("the line about the client", |line| {
         line["message"] == "client key rejected, closing connection"
     });
+}
+
+#[test]
+fn a_connection_whose_key_is_proved_compromised_is_closed_at_once() {
+    let (address, received) = server(b"");
+    let policy = "on_probable = \"flag\", evict_within = \"10m\"";
+    let proxy = Proxy::before(address).policy(policy).service(TCP);
+    let proofs = proxy.pki.path("proofs");
+    std::fs::create_dir(&proofs).unwrap();
+    let proxy = proxy.add("confirm", "proofs = \"proofs\"").start();
+    let mut client = Client::connect(&proxy.pki, proxy.address(), &proxy.lost);
+    client.send("before");
+    proxy.wait_for("the flag", |line| line["message"] == "client key flagged");
+    let name = format!("{}.jws", fingerprint(&proxy.lost));
+    std::fs::write(proxy.pki.path("new"), proof_of(&proxy.lost)).unwrap();
+    std::fs::rename(proxy.pki.path("new"), proofs.join(name)).unwrap();
+    assert_eq!(received.recv_timeout(TIMEOUT).unwrap(), b"before");
 }
 
 #[test]

@@ -1,8 +1,11 @@
 """An HTTP/2 server, which is hypercorn. It responds to a request of /hold once one of /release
-has come. The status of /held is 200 and the number of those that wait."""
+has come. The status of /held is 200 and the number of those that wait. It reads no body of /unread
+and /early, and responds to /early only. The content of other responses is the path. Argument: port,
+0 by default."""
 
 import asyncio
 import socket
+import sys
 
 from hypercorn.asyncio import serve as hypercorn
 from hypercorn.config import Config
@@ -15,8 +18,10 @@ async def hold(scope, receive, send):
     global held
     if scope["type"] != "http":
         return
-    status = 200
-    while (await receive()).get("more_body"):
+    status, content = 200, scope["raw_path"]
+    if content.startswith(b"/unread"):
+        await asyncio.Event().wait()
+    while not content.startswith(b"/early") and (await receive()).get("more_body"):
         pass
     if scope["path"] == "/hold":
         held += 1
@@ -31,12 +36,14 @@ async def hold(scope, receive, send):
         released.clear()
     elif scope["path"] == "/held":
         status = 200 + held
-    await send({"type": "http.response.start", "status": status, "headers": []})
-    await send({"type": "http.response.body", "body": b""})
+    await send({"type": "http.response.start", "status": status, "headers": [
+        (b"content-length", str(len(content)).encode())]})
+    await send({"type": "http.response.body", "body": content})
 
 
 async def serve():
-    listener = socket.create_server(("127.0.0.1", 0))
+    port = int(sys.argv[1]) if len(sys.argv) > 1 else 0
+    listener = socket.create_server(("127.0.0.1", port))
     print(listener.getsockname()[1], flush=True)
     config = Config()
     config.bind = [f"fd://{listener.detach()}"]

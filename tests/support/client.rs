@@ -14,11 +14,23 @@ use rustls::{
     SupportedProtocolVersion,
 };
 
+use socket2::{Domain, Socket, Type};
+
 use super::TIMEOUT;
 use super::pki::{Party, Pki};
 
 pub struct Client {
     tls: StreamOwned<ClientConnection, TcpStream>,
+}
+
+/// A connection from another loopback address.
+pub fn connect_from(address: [u8; 4], to: SocketAddr) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((address, 0)).into()).unwrap();
+    socket.connect(&to.into()).unwrap();
+    let tcp = TcpStream::from(socket);
+    tcp.set_read_timeout(Some(TIMEOUT)).unwrap();
+    tcp
 }
 
 /// A client configuration with the defaults of rustls, session resumption included.

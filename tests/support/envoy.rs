@@ -38,6 +38,32 @@ impl Envoy {
         upstream: SocketAddr,
         change: impl FnOnce(String) -> String,
     ) -> Option<Self> {
+        let page = format!("deploy/authorizer/{name}/envoy.yaml");
+        Self::start_with(&page, directory, upstream, |mut text| {
+            // A loaded machine exceeds the documented timeouts.
+            let timeouts = [
+                ("connect_timeout: 0.5s", "connect_timeout: 30s"),
+                ("connect_timeout: 1s", "connect_timeout: 30s"),
+                (" timeout: 0.5s", " timeout: 30s"),
+                ("- timeout: 1s", "- timeout: 30s"),
+                ("interval: 1s, timeout: 1s", "interval: 1s, timeout: 30s"),
+                ("max_interval: 0.2s", "max_interval: 30s"),
+            ];
+            for (documented, used) in timeouts {
+                assert!(text.contains(documented), "{page} has no {documented}");
+                text = text.replace(documented, used);
+            }
+            change(text)
+        })
+    }
+
+    /// Starts with a file, in which addresses and paths are replaced.
+    pub fn start_with(
+        page: &str,
+        directory: &Path,
+        upstream: SocketAddr,
+        change: impl FnOnce(String) -> String,
+    ) -> Option<Self> {
         let program = program()?;
         let address = reserved_address();
         let log = directory.join("envoy-access.log");
@@ -47,28 +73,15 @@ impl Envoy {
             ("/etc/edge/edge.key", path("server.key")),
             ("/etc/edge/clients-ca.pem", path("ca.pem")),
             ("/run/keygate/ask.sock", path("ask.sock")),
-            ("/var/log/envoy/edge.log", log.display().to_string()),
             ("port_value: 8443", format!("port_value: {}", address.port())),
             ("port_value: 8080", format!("port_value: {}", upstream.port())),
         ];
-        let page = format!("deploy/authorizer/{name}/envoy.yaml");
-        let mut text = std::fs::read_to_string(&page).unwrap();
+        let mut text = std::fs::read_to_string(page).unwrap();
         for (documented, used) in replacements {
             assert!(text.contains(documented), "{page} has no {documented}");
             text = text.replace(documented, &used);
         }
-        // A loaded machine exceeds the documented timeouts.
-        let timeouts = [
-            ("connect_timeout: 0.5s", "connect_timeout: 30s"),
-            ("connect_timeout: 1s", "connect_timeout: 30s"),
-            (" timeout: 0.5s", " timeout: 30s"),
-            ("- timeout: 1s", "- timeout: 30s"),
-            ("interval: 1s, timeout: 1s", "interval: 1s, timeout: 30s"),
-        ];
-        for (documented, used) in timeouts {
-            assert!(text.contains(documented), "{page} has no {documented}");
-            text = text.replace(documented, used);
-        }
+        text = text.replace("/var/log/envoy/edge.log", log.to_str().unwrap());
         let configuration = directory.join("envoy.yaml");
         std::fs::write(&configuration, change(text)).unwrap();
         let mut command = Command::new(program);

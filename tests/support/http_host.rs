@@ -110,7 +110,7 @@ impl HttpHost {
                     ("connect_timeout: 0.5s", "connect_timeout: 30s"),
                     ("connect_timeout: 1s", "connect_timeout: 30s"),
                 ],
-                &[(" timeout: 0.5s", " timeout: 30s")],
+                &[(" timeout: 0.5s", " timeout: 30s"), ("max_interval: 0.2s", "max_interval: 30s")],
             ],
             Self::Nginx => [
                 &[("proxy_connect_timeout 1s", "proxy_connect_timeout 30s")],

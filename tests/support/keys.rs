@@ -16,8 +16,6 @@ pub enum Kind {
     Integer,
     /// An array of whole numbers.
     Integers,
-    /// Every value is an error.
-    Rejected,
     /// An array of strings, or of one of these strings.
     List(Vec<String>),
     /// Servers: strings, or tables with a share.
@@ -71,11 +69,10 @@ fn kind(example: &Table, key: &str) -> Option<Kind> {
     let array = Value::Array(vec![table.clone()]);
     let is_table = |problem: &str| problem.contains(&format!("no key {UNKNOWN:?}"));
     let item = given(Value::Array(vec![Value::Boolean(true)]));
-    if given(Value::Boolean(true)).contains("a name in quotes, or a table with header and encoding")
-    {
+    if given(Value::Boolean(true)).contains("text in quotes, or a table with header and encoding") {
         return Some(Kind::Source);
     }
-    if item.contains("a URL in quotes, or a table with url and weight") {
+    if item.contains("text in quotes, or a table with url and weight") {
         return Some(Kind::Servers);
     }
     if is_table(&given(table.clone())) || is_table(&given(array)) {
@@ -100,8 +97,6 @@ fn kind(example: &Table, key: &str) -> Option<Kind> {
         () if problem.contains("is not a whole number") => Kind::Integer,
         () if text.contains("is not a date") => Kind::Date,
         () if problem.contains("is not text in quotes") => Kind::Text,
-        () if problem.contains("is not an address and a port in quotes") => Kind::Text,
-        () if problem.contains("; remove it") && text.contains("; remove it") => Kind::Rejected,
         () => panic!("{key} takes what? {problem} {text}"),
     })
 }

@@ -6,8 +6,8 @@ use std::os::unix::net::UnixListener;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-use super::skip;
 use super::wait::wait_for;
+use super::{skip, system};
 
 /// A program that runs until it is dropped.
 pub struct Program {
@@ -26,6 +26,12 @@ impl Program {
 
     pub fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Sends `STOP` or `CONT`, for example.
+    pub fn signal(&self, signal: &str) {
+        let killed = system("kill", &["-s", signal, &self.id().to_string()]);
+        assert!(killed.status.success());
     }
 
     /// Waits until the program accepts connections on `address`.

@@ -17,7 +17,7 @@ const FEW: f64 = 3.0;
 const MANY: f64 = 10.0;
 
 pub(super) fn conditions(view: &View) -> Vec<Attention> {
-    let update = view.update.as_ref();
+    let (update, cause) = (view.updates.last(), view.updates.iter().find(|it| it.is_jump()));
     let open = view.scrape.sums("keygate_connections_active", "service");
     let services = view.report.services.iter().map(|it| ("service", it.name.as_str()));
     let authorizers = view.report.authorizers.iter().map(|it| ("authorizer", it.name.as_str()));
@@ -25,7 +25,7 @@ pub(super) fn conditions(view: &View) -> Vec<Attention> {
         let open = open.get(name).copied().unwrap_or_default();
         shut_out((kind, name), view.admissions.get(name)?, open, update)
     });
-    conditions.chain(update.and_then(|update| rejecting_update(update, view))).collect()
+    conditions.chain(cause.and_then(|update| rejecting_update(update, view))).collect()
 }
 
 /// A service or authorizer that none or less than half of its clients get past. Red if none does,
@@ -36,22 +36,26 @@ fn shut_out(
     open: f64,
     update: Option<&Update>,
 ) -> Option<Attention> {
-    let Admission { recent, silence, since_success, has_succeeded } = clients;
+    let Admission { recent, last_minute, silence, since_success, has_succeeded } = clients;
     let (failed, silence) = (recent.failures(), silence.as_secs());
-    let failures = since_success.failures();
-    let is_silent = silence >= SILENCE && failures >= FEW && failed > 0.0;
+    let is_silent = silence >= SILENCE && since_success.failures() >= FEW && failed > 0.0;
+    let fails = failed > MANY && failed > recent.admitted;
+    let counts = if is_silent { since_success } else { last_minute };
+    let failures = counts.failures();
     let problem = if is_silent {
         let last = if *has_succeeded { "for" } else { "since the start," };
         format!("no client gets in {last} {}, {failures} attempts failed", duration(silence))
-    } else if failed > MANY && failed > recent.admitted {
-        let all = failed + recent.admitted;
-        format!("{failed} of {all} attempts of clients in the last five minutes failed")
+    } else if fails && failures > last_minute.admitted {
+        let all = failures + last_minute.admitted;
+        format!("{failures} of {all} attempts of clients in the last minute failed")
     } else {
         return None;
     };
-    let results = recent.failed.iter().filter(|(_, count)| **count > 0.0);
+    let results = counts.failed.iter().filter(|(_, count)| **count > 0.0);
     let results: Vec<_> = results.map(|(result, count)| format!("{result}: {count}")).collect();
-    let most = recent.failed.iter().max_by(|(_, one), (_, other)| one.total_cmp(other));
+    // The cause may have changed since the last success.
+    let latest = if last_minute.failures() > 0.0 { last_minute } else { counts };
+    let most = latest.failed.iter().max_by(|(_, one), (_, other)| one.total_cmp(other));
     let cause = most.map_or("", |(result, _)| cause_of(result));
     let update = update.map(|update| {
         format!("; last update {} ago: {}", duration(update.age.as_secs()), file_names(update))
@@ -59,9 +63,11 @@ fn shut_out(
     let update = update.unwrap_or_default();
     let problem = format!("{problem} ({}): {cause}{update}", results.join(", "));
     let (subject, row) = (format!("{kind} {name}"), format!("{kind}-{name}"));
-    // Browsers and probes without the CA of the service cause `service_rejected`.
-    let by_clients = since_success.failed.get(HandshakeResult::ServiceRejected.as_str());
-    let rejected = failures - by_clients.copied().unwrap_or_default();
+    // Browsers and probes without the CA of the service cause `service_rejected`, and a client with
+    // a copied certificate causes `bad_signature`. One of them makes nothing red.
+    let by_clients = [HandshakeResult::BadSignature, HandshakeResult::ServiceRejected];
+    let by_clients = by_clients.iter().filter_map(|it| since_success.failed.get(it.as_str()));
+    let rejected = since_success.failures() - by_clients.sum::<f64>();
     Some(if is_silent && *has_succeeded && rejected > MANY && open == 0.0 {
         red(subject, problem, row)
     } else {
@@ -76,7 +82,11 @@ fn cause_of(result: &str) -> &'static str {
     };
     use QuestionResult::{ClientNotAllowed, NotVerified};
     let causes = [
-        (BadSignature.as_str(), "clients do not hold the keys of their certificates"),
+        (
+            BadSignature.as_str(),
+            "clients do not hold the keys of their certificates, which may be copies: see \
+             \"handshake failed\" with result \"bad_signature\" in the log, with peer and subject",
+        ),
         (Expired.as_str(), "check the dates of the certificates, and the clock"),
         (NotAllowed.as_str(), "check client_auth.allow"),
         (Revoked.as_str(), "check client_auth.crls"),
@@ -91,22 +101,26 @@ fn cause_of(result: &str) -> &'static str {
 
 /// An update after which more clients are rejected than before.
 fn rejecting_update(update: &Update, view: &View) -> Option<Attention> {
-    let file = update.files.first().filter(|_| update.is_jump())?;
+    let file = update.files.first()?;
     let Update { recent, expected, age, .. } = update;
     let problem = format!(
         "{recent} rejections since it was loaded, {} ago at most, {expected:.0} before in as long; to \
          go back, restore the file before it",
         duration(age.as_secs()),
     );
-    let condition = amber(format!("update of {}", file_names(update)), problem, file.row.as_str());
+    let condition =
+        |problem| amber(format!("update of {}", file_names(update)), problem, file.row.as_str());
     if !update.rejects_keys() {
-        return Some(condition);
+        let crls = "; an older CRL is rejected, so that its CA must issue the next one";
+        return Some(condition(format!("{problem}{crls}")));
     }
-    let problem =
-        format!("{}, an older filter or list with rollback = \"allow\"", condition.problem);
+    let problem = format!(
+        "{problem}, an older filter or list with rollback = \"allow\", and accept it if it waits; \
+         on_probable or on_listed = \"flag\" admits the clients at once"
+    );
     // The report has no client that a CA or revocation list rejects.
     let command = shell::keygate(&["report"], view.report.configuration_path.as_deref());
-    Some(Attention { problem, command: Some(command), ..condition })
+    Some(Attention { command: Some(command), ..condition(problem) })
 }
 
 fn file_names(update: &Update) -> String {
@@ -129,8 +143,10 @@ mod tests {
 
     fn of_result(result: &str, admitted: f64, failed: f64, silence: u64) -> Admission {
         let failed: BTreeMap<_, _> = [(result.to_owned(), failed)].into();
+        let recent = ClientCounts { admitted, failed: failed.clone() };
         Admission {
-            recent: ClientCounts { admitted, failed: failed.clone() },
+            last_minute: recent.clone(),
+            recent,
             silence: Duration::from_secs(silence),
             since_success: ClientCounts { admitted: 0.0, failed },
             has_succeeded: true,
@@ -152,11 +168,35 @@ mod tests {
         assert_eq!(level(never), Some(AttentionLevel::Amber));
         let browser = of_result("service_rejected", 0.0, 100.0, 3600);
         assert_eq!(level(browser), Some(AttentionLevel::Amber), "a browser without the CA");
+        let copied = of_result("bad_signature", 0.0, 100.0, 3600);
+        assert_eq!(level(copied.clone()), Some(AttentionLevel::Amber), "a copied certificate");
+        let problem = condition(copied).unwrap().problem;
+        assert!(problem.contains("see \"handshake failed\" with result"), "{problem}");
         let served = shut_out(("service", "orders"), &clients(0.0, 100.0, 3600), 1.0, None);
         assert_eq!(served.map(|it| it.level), Some(AttentionLevel::Amber), "one is connected");
         let problem = condition(clients(0.0, 100.0, 190)).unwrap().problem;
         let expected = "no client gets in for 3 minutes, 100 attempts failed (unknown_issuer: 100): \
                         check client_auth.trust_anchors";
         assert_eq!(problem, expected);
+    }
+
+    #[test]
+    fn the_last_minute_decides_whether_clients_fail_and_for_what_cause() {
+        let condition = |clients: &Admission| shut_out(("service", "orders"), clients, 0.0, None);
+        let mut fixed = clients(20.0, 200.0, 0);
+        fixed.last_minute = of_result("unknown_issuer", 20.0, 19.0, 0).last_minute;
+        assert_eq!(condition(&fixed), None, "most get in again");
+        fixed.last_minute = of_result("unknown_issuer", 0.0, 0.0, 0).last_minute;
+        assert_eq!(condition(&fixed), None, "no client tries");
+
+        let mut changed = clients(9.0, 271.0, 70);
+        changed.since_success = of_result("service_rejected", 0.0, 138.0, 70).last_minute;
+        changed.last_minute = changed.since_success.clone();
+        let expected = "no client gets in for 1 minute, 138 attempts failed (service_rejected: 138): \
+                        clients reject tls.certificate, or lack its CA";
+        assert_eq!(condition(&changed).unwrap().problem, expected);
+        changed.since_success = clients(0.0, 271.0, 70).last_minute;
+        let problem = condition(&changed).unwrap().problem;
+        assert!(problem.contains("(unknown_issuer: 271): clients reject tls.cert"), "{problem}");
     }
 }

@@ -7,6 +7,7 @@ use crate::admin::servers::ServerReport;
 use crate::admin::traffic::{Exchanges, ServiceTraffic};
 use crate::admin::view::View;
 use crate::listen::AddressLoad;
+use crate::metrics::OwnStatus;
 use crate::unix_time::utc;
 
 /// Share of failed exchanges with the upstream above which a service needs attention, as in the
@@ -16,9 +17,13 @@ const AMBER_FAILURES: f64 = 0.05;
 /// `KeygateUpstreamUnreachable`.
 const RED_FAILURES: f64 = 0.5;
 
+/// Rejected requests in a minute from which a service needs attention.
+const FEW: f64 = 3.0;
+
 pub(super) fn conditions(view: &View) -> Vec<Attention> {
     let mut all = servers_down(&view.servers(), view);
     all.extend(view.traffic.iter().filter_map(failed_exchanges));
+    all.extend(view.traffic.iter().filter_map(rejected_requests));
     all.extend(view.addresses.iter().filter_map(|load| full_address(load, view)));
     all.extend(losses(view));
     all
@@ -73,6 +78,19 @@ fn failed_exchanges((service, traffic): (&String, &ServiceTraffic)) -> Option<At
     })
 }
 
+/// A service without a successful request in the last minute, of whose requests at least half, and
+/// three, got one status of keygate. A single client may be the reason.
+fn rejected_requests((service, traffic): (&String, &ServiceTraffic)) -> Option<Attention> {
+    let most = traffic.own_responses.iter().max_by(|(_, one), (_, other)| one.total_cmp(other));
+    let all = traffic.requests_of_last_minute;
+    let (status, count) = most.filter(|(_, count)| **count >= (all / 2.0).max(FEW))?;
+    let cause = status.parse().ok().and_then(OwnStatus::of).map_or("", OwnStatus::cause);
+    let problem = format!(
+        "no request succeeded in the last minute, {count} of {all} got {status} from keygate: {cause}"
+    );
+    Some(amber(format!("service {service}"), problem, format!("service-{service}")))
+}
+
 /// Share of `max_connections` from which an address needs attention.
 const FULL: f64 = 0.95;
 /// The same share for an authorizer. A single asker may have four fifths of its address.
@@ -121,4 +139,28 @@ fn losses(view: &View) -> Vec<Attention> {
         all.push(amber("traces", problem, "configuration"));
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_whose_requests_get_one_status_of_keygate_needs_attention() {
+        let condition = |all, counts: [(&str, f64); 2]| {
+            let own_responses = counts.map(|(status, count)| (status.to_owned(), count)).into();
+            let traffic = ServiceTraffic {
+                own_responses,
+                requests_of_last_minute: all,
+                ..ServiceTraffic::default()
+            };
+            rejected_requests((&"orders".to_owned(), &traffic)).map(|it| it.problem)
+        };
+        let expected = "no request succeeded in the last minute, 120 of 121 got 431 from keygate: \
+                        head above limits.max_header_size, limits.max_headers or \
+                        upstream.max_header_size";
+        assert_eq!(condition(121.0, [("400", 1.0), ("431", 120.0)]).as_deref(), Some(expected));
+        assert_eq!(condition(9.0, [("400", 4.0), ("431", 4.0)]), None, "less than half");
+        assert_eq!(condition(2.0, [("400", 0.0), ("431", 2.0)]), None, "too few");
+    }
 }

@@ -40,7 +40,12 @@ pub(super) struct WaitingUpdate<'a> {
 }
 
 impl<'a> WaitingUpdate<'a> {
-    fn new(report: &'a DryRunReport, kind: &str, name: &str, config: Option<&str>) -> Option<Self> {
+    pub(super) fn new(
+        report: &'a DryRunReport,
+        kind: &str,
+        name: &str,
+        config: Option<&str>,
+    ) -> Option<Self> {
         let waiting = report.waiting.as_ref().filter(|_| report.acceptable)?;
         let WaitingReport { new_hits, sha256, clients, .. } = waiting;
         let command = remedy::accept(kind, name, config);

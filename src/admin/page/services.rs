@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Badge;
-use super::files::reason;
+use super::files::{WaitingUpdate, reason};
 use crate::admin::servers::ServerReport;
 use crate::admin::traffic::ServiceTraffic;
 use crate::guard::VerdictKind;
@@ -29,10 +29,18 @@ pub(super) struct ServiceRow<'a> {
     /// The rules by name.
     pub(super) rules: String,
     pub(super) rejection: Option<String>,
+    /// The update that waits for the operator.
+    pub(super) waiting: Option<WaitingUpdate<'a>>,
 }
 
 impl<'a> ServiceRow<'a> {
-    pub(super) fn new(report: &'a ServiceReport, traffic: &ServiceTraffic, now: u64) -> Self {
+    /// `config` is the path of the configuration.
+    pub(super) fn new(
+        report: &'a ServiceReport,
+        traffic: &ServiceTraffic,
+        config: Option<&str>,
+        now: u64,
+    ) -> Self {
         let names = &report.server_names;
         let policy = &report.policy;
         let actions = [
@@ -60,6 +68,7 @@ impl<'a> ServiceRow<'a> {
             rules: rules(policy),
             rejection: (report.last_reload.error.is_some())
                 .then(|| reason(&report.last_reload, now)),
+            waiting: WaitingUpdate::new(&report.dry_run, "service", &report.name, config),
         }
     }
 }
@@ -145,6 +154,8 @@ pub(super) struct AuthorizerRow<'a> {
     /// Share of the questions that have no certificate that can be used, in percent.
     pub(super) without_certificate: String,
     pub(super) rejection: Option<String>,
+    /// The update that waits for the operator.
+    pub(super) waiting: Option<WaitingUpdate<'a>>,
 }
 
 /// The counters of all authorizers.
@@ -168,6 +179,7 @@ impl<'a> AuthorizerRow<'a> {
     pub(super) fn new(
         report: &'a AuthorizerReport,
         counters: &AuthorizerCounters,
+        config: Option<&str>,
         now: u64,
     ) -> Self {
         let count_of = |counters: &ByService<BTreeMap<String, f64>>, label: &str| {
@@ -198,6 +210,7 @@ impl<'a> AuthorizerRow<'a> {
             without_certificate: format!("{share:.1} %"),
             rejection: (report.last_reload.error.is_some())
                 .then(|| reason(&report.last_reload, now)),
+            waiting: WaitingUpdate::new(&report.dry_run, "authorizer", &report.name, config),
         }
     }
 }

@@ -139,9 +139,14 @@ mod tests {
         assert_eq!(
             problems,
             [
-                (1, problem("spki: 7 is not text in quotes (line 1, column 33)")),
+                (
+                    1,
+                    problem(
+                        "spki: invalid type: integer `7`, expected a string at line 1 column 33"
+                    )
+                ),
                 (2, problem("spki is not base64")),
-                (3, problem("verdict: the member is missing (line 1, column 14)")),
+                (3, problem("missing field `verdict` at line 1 column 14")),
             ]
         );
     }

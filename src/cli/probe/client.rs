@@ -63,7 +63,16 @@ impl ProbeClient {
             .map_err(|error| CliError::system("TLS", error))?
             .with_root_certificates(anchors)
             .with_client_auth_cert(chain, private_key)
-            .map_err(|error| failed(key, error))?;
+            .map_err(|error| {
+                if matches!(error, rustls::Error::InconsistentKeys(_)) {
+                    return failed(key, format!("not the private key of {}", path.display()));
+                }
+                failed(key, error)
+            })?;
+        if args.host.contains('/') {
+            let problem = format!("{:?} is a URL; give HOST or HOST:PORT, and --path", args.host);
+            return Err(CliError::Usage(problem));
+        }
         let port = args.host.rsplit_once(':').and_then(|(name, it)| Some((name, it.parse().ok()?)));
         let (name, port) = port.unwrap_or((&args.host, 443_u16));
         let bare = name.trim_matches(['[', ']']);
@@ -133,6 +142,11 @@ impl Outcome {
     pub(super) fn status(&self) -> &str {
         let without = self.error.as_deref().unwrap_or("closed");
         self.response.get(9..12).unwrap_or(without)
+    }
+
+    /// The error of a client that rejects the certificate of the proxy.
+    pub(super) fn untrusted(&self) -> Option<&str> {
+        self.error.as_deref().filter(|error| error.starts_with("invalid peer certificate"))
     }
 
     /// Whether the client was served: 2xx or 3xx.

@@ -33,8 +33,7 @@ impl Checker<'_> {
         let listen = self.listen_address(&at("listen"), &authorizer.listen);
         let auth = &authorizer.client_auth;
         let allow = self.allow(&at("client_auth"), auth.mode, auth.allow.as_ref());
-        let merged = Policy { allow, ..merge(policy, &authorizer.policy, None) };
-        self.without_connections(path, &authorizer.policy);
+        let merged = Policy { allow, ..merge(policy, &authorizer.policy.0) };
         if authorizer.client_auth.mode == ClientAuthMode::Optional
             && merged.on_unchecked == Decision::Reject
         {
@@ -56,7 +55,7 @@ impl Checker<'_> {
             from: self.networks(&at("askers.from"), &authorizer.askers.from),
         };
         self.who_may_ask(path, &listen, &askers, tls.as_ref());
-        let status_header = self.status_header(policy, &authorizer.policy, &at("policy.header"));
+        let status_header = self.status_header(policy, &authorizer.policy.0, &at("policy.header"));
         if protocol == AuthorizerProtocol::ExtAuthz {
             self.spellings(&at("policy.header"), &status_header);
         }
@@ -78,9 +77,9 @@ impl Checker<'_> {
             askers,
             tls,
             client_auth,
-            limits: self.authorizer_limits(&at("limits"), &authorizer.limits),
+            limits: limits(&authorizer.limits),
             policy: merged,
-            allow_compromised_own_key: (authorizer.policy.allow_compromised_own_key)
+            allow_compromised_own_key: (authorizer.policy.0.allow_compromised_own_key)
                 .or(policy.allow_compromised_own_key)
                 .unwrap_or(false),
             status_header,
@@ -123,18 +122,6 @@ impl Checker<'_> {
                 );
                 self.conflict(format!("authorizers[{index}].listen"), problem);
             }
-        }
-    }
-
-    /// Rejects policy settings for connections of clients, which only the host has.
-    fn without_connections(&self, path: &str, policy: &raw::RawAskedPolicy) {
-        if policy.reject_with.is_some() {
-            let problem = "an authorizer has no connection of the client to send an alert on; remove it, the host turns the answer into its own response";
-            self.conflict(format!("{path}.policy.reject_with"), problem);
-        }
-        if policy.evict_within.is_some() {
-            let problem = "an authorizer cannot close connections of the host; remove it, the next question gets the new answer";
-            self.conflict(format!("{path}.policy.evict_within"), problem);
         }
     }
 
@@ -198,15 +185,14 @@ impl Checker<'_> {
             max_new_hits: raw.max_new_hits,
         }
     }
+}
 
-    fn authorizer_limits(&self, path: &str, raw: &raw::RawAuthorizerLimits) -> AuthorizerLimits {
-        let at = |key: &str| format!("{path}.{key}");
-        AuthorizerLimits {
-            max_connections: raw.max_connections.0,
-            max_streams: raw.max_streams.0,
-            max_question_size: u32::try_from(raw.max_question_size.0).unwrap_or(u32::MAX),
-            idle_timeout: self.positive(&at("idle_timeout"), raw.idle_timeout),
-        }
+fn limits(raw: &raw::RawAuthorizerLimits) -> AuthorizerLimits {
+    AuthorizerLimits {
+        max_connections: raw.max_connections.0,
+        max_streams: raw.max_streams.0,
+        max_question_size: u32::try_from(raw.max_question_size.0).unwrap_or(u32::MAX),
+        idle_timeout: raw.idle_timeout.0,
     }
 }
 

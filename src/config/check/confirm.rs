@@ -48,8 +48,8 @@ impl Checker<'_> {
                 Some(_) | None => CanaryConfig::File(path("canary", &raw.canary)),
             },
             wait: raw.wait.0,
-            timeout: self.positive("confirm.timeout", raw.timeout),
-            cleared_ttl: self.positive("confirm.cleared_ttl", raw.cleared_ttl),
+            timeout: raw.timeout.0,
+            cleared_ttl: raw.cleared_ttl.0,
             stale_for: raw.stale_for.0,
             rate: raw.rate.0,
         }

@@ -18,8 +18,8 @@ impl Checker<'_> {
             self.invalid(format!("{path}.fingerprint"), problem);
             Fingerprint::of(found.as_bytes()).into()
         });
-        let until = units::moment(raw.until.0).unwrap_or_else(|| {
-            let found = raw.until.0;
+        let until = units::moment(raw.until).unwrap_or_else(|| {
+            let found = raw.until;
             let problem = format!("{found}: write a date, such as 2026-12-31, or a time with an offset, such as 2026-12-31T12:00:00Z");
             self.invalid(format!("{path}.until"), problem);
             UNIX_EPOCH

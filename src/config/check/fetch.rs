@@ -64,9 +64,9 @@ impl Checker<'_> {
             proxy: raw.proxy.as_deref().and_then(|text| self.proxy(&at("proxy"), text)),
             redirect_hosts: self.redirect_hosts(&at("redirect_hosts"), &raw.redirect_hosts),
             checksum: raw.checksum,
-            connect_timeout: self.positive(&at("connect_timeout"), raw.connect_timeout),
-            stall_timeout: self.positive(&at("stall_timeout"), raw.stall_timeout),
-            timeout: self.positive(&at("timeout"), raw.timeout),
+            connect_timeout: raw.connect_timeout.0,
+            stall_timeout: raw.stall_timeout.0,
+            timeout: raw.timeout.0,
             ..FetchConfig::at(url?)
         })
     }

@@ -13,7 +13,7 @@ impl Checker<'_> {
             name: self.name(path, filter.name),
             path: self.path(&format!("{path}.path"), &filter.path),
             max_size: filter.max_size.0,
-            max_age: filter.max_age.map(|age| self.positive(&format!("{path}.max_age"), age)),
+            max_age: filter.max_age.map(|age| age.0),
             rollback: filter.rollback,
             implausible: filter.implausible,
             canaries: self.paths(&format!("{path}.canaries"), &filter.canaries),

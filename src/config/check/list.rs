@@ -14,7 +14,9 @@ impl Checker<'_> {
     pub(super) fn list(&self, path: &str, list: &List) -> ListConfig {
         let (format, max_size) = match list.format {
             RawListFormat::Badkeys => {
-                (ListFormat::Badkeys(self.blocklist(path, list)), MAX_BLOCKLIST_SIZE)
+                let max_age = list.max_age.map(|age| age.0);
+                let rollback = list.rollback.unwrap_or(Rollback::Refuse);
+                (ListFormat::Badkeys(BlocklistConfig { max_age, rollback }), MAX_BLOCKLIST_SIZE)
             }
             RawListFormat::Fingerprints => {
                 self.ensure_no_blocklist_keys(path, list);
@@ -39,13 +41,6 @@ impl Checker<'_> {
             max_new_hits: list.max_new_hits,
             source,
             minisign_key: self.minisign_key(path, list.minisign_key.as_deref()),
-        }
-    }
-
-    fn blocklist(&self, path: &str, list: &List) -> BlocklistConfig {
-        BlocklistConfig {
-            max_age: list.max_age.map(|age| self.positive(&format!("{path}.max_age"), age)),
-            rollback: list.rollback.unwrap_or(Rollback::Refuse),
         }
     }
 

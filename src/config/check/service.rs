@@ -59,7 +59,7 @@ impl Checker<'_> {
         let at = |key: &str| format!("{path}.{key}");
         let auth = &service.client_auth;
         let allow = self.allow(&at("client_auth"), auth.mode, auth.allow.as_ref());
-        let merged = Policy { allow, ..merge(policy, &service.policy, service.policy.reject_with) };
+        let merged = Policy { allow, ..merge(policy, &service.policy) };
         if service.client_auth.mode == ClientAuthMode::Optional
             && merged.on_unchecked == Decision::Reject
         {
@@ -77,7 +77,10 @@ impl Checker<'_> {
             listen: self.address(&at("listen"), &service.listen),
             server_names: names.collect(),
             protocol: service.protocol,
-            accept_proxy: self.networks(&at("accept_proxy.from"), &service.accept_proxy.from),
+            accept_proxy: self.networks(
+                &at("accept_proxy.from"),
+                service.accept_proxy.as_ref().map_or(&[], |it| &it.from),
+            ),
             request_id_from: self.networks(&at("request_id_from"), &service.request_id_from),
             trace_context_from: self
                 .networks(&at("trace_context_from"), &service.trace_context_from),
@@ -93,7 +96,7 @@ impl Checker<'_> {
             client_auth_mode: service.client_auth.mode,
             forward: self.forward(&at("forward.send_proxy"), service.forward, service.protocol),
             upstream: self.upstream(&at("upstream"), service.upstream, service.protocol),
-            limits: self.limits(&at("limits"), &service.limits),
+            limits: limits(&service.limits),
             policy: merged,
             allow_compromised_own_key: (service.policy.allow_compromised_own_key)
                 .or(policy.allow_compromised_own_key)
@@ -181,30 +184,10 @@ impl Checker<'_> {
         }
     }
 
-    fn limits(&self, path: &str, raw: &raw::Limits) -> LimitsConfig {
-        let at = |key: &str| format!("{path}.{key}");
-        let positive = |key: &str, duration| self.positive(&at(key), duration);
-        LimitsConfig {
-            handshake_timeout: positive("handshake_timeout", raw.handshake_timeout),
-            header_timeout: positive("header_timeout", raw.header_timeout),
-            body_timeout: positive("body_timeout", raw.body_timeout),
-            idle_timeout: positive("idle_timeout", raw.idle_timeout),
-            request_timeout: raw.request_timeout.map(|time| positive("request_timeout", time)),
-            max_connection_age: (raw.max_connection_age)
-                .map(|time| positive("max_connection_age", time)),
-            max_connections: raw.max_connections.0,
-            max_connections_per_ip: raw.max_connections_per_ip.0,
-            max_header_size: u32::try_from(raw.max_header_size.0).unwrap_or(u32::MAX),
-            max_headers: raw.max_headers.0,
-            max_body_size: raw.max_body_size.map(|size| size.0),
-            max_streams: raw.max_streams.0,
-        }
-    }
-
-    pub(super) fn status_header<R, E>(
+    pub(super) fn status_header(
         &self,
         policy: &raw::RawPolicy,
-        service: &raw::RawPolicy<R, E>,
+        service: &raw::RawPolicy,
         path: &str,
     ) -> HeaderName {
         const DEFAULT: HeaderName = HeaderName::from_static("client-key-status");
@@ -221,6 +204,23 @@ impl Checker<'_> {
             self.invalid(path, format!("{name:?} is reserved; give a name like \"X-Key\""));
         }
         header
+    }
+}
+
+fn limits(raw: &raw::Limits) -> LimitsConfig {
+    LimitsConfig {
+        handshake_timeout: raw.handshake_timeout.0,
+        header_timeout: raw.header_timeout.0,
+        body_timeout: raw.body_timeout.0,
+        idle_timeout: raw.idle_timeout.0,
+        request_timeout: raw.request_timeout.map(|time| time.0),
+        max_connection_age: (raw.max_connection_age).map(|time| time.0),
+        max_connections: raw.max_connections.0,
+        max_connections_per_ip: raw.max_connections_per_ip.0,
+        max_header_size: u32::try_from(raw.max_header_size.0).unwrap_or(u32::MAX),
+        max_headers: raw.max_headers.0,
+        max_body_size: raw.max_body_size.map(|size| size.0),
+        max_streams: raw.max_streams.0,
     }
 }
 
@@ -253,11 +253,7 @@ fn host_name_problem(host: &str) -> Option<&'static str> {
 }
 
 /// The policy of a service or an authorizer, whose own settings go before those of `[policy]`.
-pub(super) fn merge<R, E>(
-    policy: &raw::RawPolicy,
-    service: &raw::RawPolicy<R, E>,
-    reject_with: Option<RejectWith>,
-) -> Policy {
+pub(super) fn merge(policy: &raw::RawPolicy, service: &raw::RawPolicy) -> Policy {
     let default = Policy::default();
     Policy {
         on_cleared: service.on_cleared.or(policy.on_cleared).map_or(default.on_cleared, Into::into),
@@ -277,6 +273,6 @@ pub(super) fn merge<R, E>(
         on_weak: service.on_weak.or(policy.on_weak).map_or(default.on_weak, Into::into),
         allow: None,
         judge: service.judge.or(policy.judge).unwrap_or(default.judge),
-        reject_with: reject_with.or(policy.reject_with).unwrap_or(default.reject_with),
+        reject_with: service.reject_with.or(policy.reject_with).unwrap_or(default.reject_with),
     }
 }

@@ -53,8 +53,8 @@ impl Checker<'_> {
             parent_based: raw.parent_based,
             max_spans_per_second: raw.max_spans_per_second.0,
             max_queue: raw.max_queue.0,
-            interval: self.positive(&at("interval"), raw.interval),
-            timeout: self.positive(&at("timeout"), raw.timeout),
+            interval: raw.interval.0,
+            timeout: raw.timeout.0,
             endpoint: endpoint?,
         })
     }
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
     use crate::config::document::Document;
     use crate::config::example::{MINIMAL, parse};
-    use crate::config::raw;
+    use crate::config::form::decode;
 
     fn traces(table: &str) -> Result<TracesConfig, String> {
         let config = parse(&format!("{MINIMAL}[traces]\n{table}"));
@@ -128,7 +128,7 @@ mod tests {
     fn a_build_without_the_feature_rejects_the_table() {
         let document = Document::parse("[traces]\nendpoint = \"http://localhost\"").unwrap();
         let checker = Checker::new(Path::new("keygate.toml"), &document);
-        let raw: raw::RawTraces = toml::from_str("endpoint = \"http://localhost\"").unwrap();
+        let raw: RawTraces = decode(&document, "traces").unwrap();
         checker.traces(raw, false);
         let problems = checker.invalid.into_inner();
         let [(path, problem)] = problems.as_slice() else { panic!("{problems:?}") };

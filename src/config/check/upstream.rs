@@ -24,7 +24,6 @@ impl Checker<'_> {
         protocol: Protocol,
     ) -> UpstreamConfig {
         let at = |key: &str| format!("{path}.{key}");
-        let positive = |key: &str, duration| self.positive(&at(key), duration);
         if !(1..=MAX_SERVERS).contains(&raw.servers.len()) {
             let problem = format!("{} servers; give 1 to {MAX_SERVERS}", raw.servers.len());
             self.invalid(at("servers"), problem);
@@ -48,23 +47,22 @@ impl Checker<'_> {
         UpstreamConfig {
             servers,
             balance: raw.balance,
-            connect_timeout: positive("connect_timeout", raw.connect_timeout),
-            response_timeout: positive("response_timeout", raw.response_timeout),
-            body_timeout: positive("body_timeout", raw.body_timeout),
-            idle_timeout: positive("idle_timeout", raw.idle_timeout),
-            max_connection_age: (raw.max_connection_age)
-                .map(|age| positive("max_connection_age", age)),
+            connect_timeout: raw.connect_timeout.0,
+            response_timeout: raw.response_timeout.0,
+            body_timeout: raw.body_timeout.0,
+            idle_timeout: raw.idle_timeout.0,
+            max_connection_age: (raw.max_connection_age).map(|age| age.0),
             http: raw.http,
             max_header_size: usize::try_from(raw.max_header_size.0).unwrap_or(usize::MAX),
             request_trailers: raw.request_trailers,
             reuse: raw.reuse,
             max_connections: raw.max_connections.0,
             max_failures: raw.max_failures.0,
-            retry_after: positive("retry_after", raw.retry_after),
+            retry_after: raw.retry_after.0,
             health_check: raw.health_check.map(|check| HealthCheckConfig {
                 path: check.path.map(|it| self.health_path(&at("health_check.path"), protocol, it)),
-                interval: positive("health_check.interval", check.interval),
-                timeout: positive("health_check.timeout", check.timeout),
+                interval: check.interval.0,
+                timeout: check.timeout.0,
                 healthy: check.healthy.0,
                 unhealthy: check.unhealthy.0,
             }),
@@ -79,7 +77,7 @@ impl Checker<'_> {
         server: &raw::RawServer,
         protocol: Protocol,
     ) -> Option<ServerConfig> {
-        let raw::RawServer { url, weight } = server;
+        let (url, weight) = server.url_and_weight();
         let parsed = self.server_address(path, url, protocol);
         if parsed.is_none() {
             let (forms, other) = match protocol {
@@ -100,7 +98,7 @@ impl Checker<'_> {
                 None => self.invalid(path, problem),
             }
         }
-        parsed.map(|(scheme, address)| ServerConfig { scheme, address, weight: *weight })
+        parsed.map(|(scheme, address)| ServerConfig { scheme, address, weight })
     }
 
     fn server_address(

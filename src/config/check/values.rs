@@ -3,11 +3,9 @@
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use super::Checker;
 use crate::config::ListenAddress;
-use crate::config::units::DurationText;
 
 /// Maximum length of the path of a Unix socket, in bytes: `sun_path` of Linux without its NUL
 /// (unix(7)).
@@ -87,13 +85,6 @@ impl Checker<'_> {
             self.invalid(path, no_address(listen, "\"0.0.0.0:8443\" or \"[::]:8443\""));
             SocketAddr::from(([0; 4], 0))
         })
-    }
-
-    pub(super) fn positive(&self, path: &str, duration: DurationText) -> Duration {
-        if duration.0.is_zero() {
-            self.invalid(path, "0 would expire at once; give a longer time");
-        }
-        duration.0
     }
 }
 

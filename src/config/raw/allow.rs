@@ -1,14 +1,20 @@
 //! The table of rules by name as it is written.
 
-use serde::Deserialize;
+use super::super::keys::table;
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default, expecting = "a table")]
-pub(in crate::config) struct RawAllow {
-    pub(in crate::config) dns: Option<Vec<String>>,
-    pub(in crate::config) uri: Option<Vec<String>>,
-    pub(in crate::config) email: Option<Vec<String>>,
-    pub(in crate::config) common_names: Option<Vec<String>>,
-    pub(in crate::config) organizational_units: Option<Vec<String>>,
-    pub(in crate::config) spki: Option<Vec<String>>,
+table! {
+    pub(in crate::config) struct RawAllow r#"The clients that the service admits, of those that its CAs have certified: [rules by name](policy.md#rules-by-name). A client needs one entry of any list. Without the table every certified client is admitted. A table or a list without an entry is an error, and so is the table with `mode = "optional"`."# {
+        pub(in crate::config) dns: Option<Vec<String>> => AtOnce
+            r#"DNS names among the subject alternative names, without case. `"*.example.com"` stands for one label."#,
+        pub(in crate::config) uri: Option<Vec<String>> => AtOnce
+            "SPIFFE IDs. `*` stands for one whole segment of the path, and `**` at the end for one or more. The trust domain has no wildcard.",
+        pub(in crate::config) email: Option<Vec<String>> => AtOnce
+            "Email addresses among the subject alternative names. The part before `@` has case.",
+        pub(in crate::config) common_names: Option<Vec<String>> => AtOnce
+            "Common names of the subject, character for character.",
+        pub(in crate::config) organizational_units: Option<Vec<String>> => AtOnce
+            "Organizational units of the subject, character for character.",
+        pub(in crate::config) spki: Option<Vec<String>> => AtOnce
+            "Fingerprints of keys as `keygate key` prints them, in hex or base64, or pins such as `sha256:BASE64`.",
+    }
 }

@@ -12,8 +12,9 @@ use crate::config::{
     SocketGroup, SourceUrl,
 };
 
-/// Files for the metrics of the process, the kernel version and the number of cores.
-const PROCESS_FILES: [&str; 5] = [
+/// Files for the memory and the metrics of the process, the kernel version and the number of cores.
+const PROCESS_FILES: [&str; 6] = [
+    "/proc/meminfo",
     "/proc/self",
     "/proc/stat",
     "/proc/sys/kernel/osrelease",

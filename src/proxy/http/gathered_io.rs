@@ -39,6 +39,11 @@ impl<IO: ClientIo> GatheredIo<IO> {
         Self(Rc::new(RefCell::new(Gathered { io, is_waiting: false, failure: None })))
     }
 
+    /// Whether the socket has not taken all bytes.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.0.borrow().is_waiting
+    }
+
     /// Writes to the socket what waits. If the socket takes no more, the task is woken when it
     /// does.
     pub(crate) fn flush(&self, context: &mut Context<'_>) {

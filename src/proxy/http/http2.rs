@@ -167,6 +167,9 @@ impl<IO: ClientIo> ClientConnection for Http2Server<IO> {
         let polled = self.poll_streams(context);
         self.check_glitches();
         self.io.flush(context); // at the end as well: h2 does not flush after an early EOF
+        if !self.io.is_waiting() {
+            self.http.uncounted.set(0); // the socket has taken all
+        }
         polled
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use bytes::Bytes;
 use hyper::body::Body;
 use hyper::header::{self, HeaderValue};
 use hyper::http::request::Parts;
@@ -29,6 +30,7 @@ use crate::proxy::open_connection::OpenConnection;
 use crate::proxy::open_connection::state::UpstreamWait;
 use crate::proxy::upstream::Upstream;
 use crate::proxy::upstream::http1::Tunnel;
+use crate::proxy::upstream::http2::RESPONSE_WINDOW;
 use crate::proxy::worker::Worker;
 use crate::proxy::worker::record::{Record, RequestLine};
 use crate::proxy::worker::request_spans::RequestSpans;
@@ -58,6 +60,8 @@ pub(crate) struct HttpConnection {
     /// Control frames of the client (HTTP/2).
     pub(crate) glitches: GlitchBudget,
     uploads: RefCell<Uploads>,
+    /// Bytes of responses that only the charges of their requests cover.
+    pub(super) uncounted: Cell<usize>,
     /// Bytes of uploads that were read since the windows have grown (HTTP/2).
     pub(crate) consumed: Rc<Cell<u32>>,
     /// Whether the last request was one of HTTP/1.0, whose response may end with the connection.
@@ -114,6 +118,7 @@ impl HttpConnection {
                 window: STREAM_WINDOW,
                 held: Held::of(Holder { client, class: BufferClass::Upload }),
             }),
+            uncounted: Cell::new(0),
             consumed: Rc::default(),
             is_http10: Cell::new(false),
             service,
@@ -160,6 +165,7 @@ impl HttpConnection {
     /// Counts and logs a response to bytes that are no request, or to no bytes.
     pub(crate) fn record_bad_request(&self, status: StatusCode, reason: &impl Display) {
         self.metrics.requests.of(CodeClass::of(status.as_u16())).inc();
+        self.metrics.count_own_response(status.as_u16());
         if let Some(mut record) = Record::begin(self.worker.access_log.as_ref(), None, &self.open) {
             record.request_line = RequestLine::malformed();
             record.set_status(status.as_u16());
@@ -248,6 +254,38 @@ impl RequestInFlight {
             self.http.log_over_share(BufferClass::Request);
         }
         has_share
+    }
+
+    /// Takes the window of a response over HTTP/2 from the client's share, which its server may fill
+    /// before the client reads. Returns whether there is enough.
+    #[must_use]
+    pub(super) fn take_response_window(&mut self) -> bool {
+        let has_share = self.held.resize(REQUEST.saturating_add(RESPONSE_WINDOW as usize));
+        if !has_share {
+            self.http.log_over_share(BufferClass::Request);
+        }
+        has_share
+    }
+
+    /// A piece of the response, held by the client until it is written.
+    pub(super) fn hold(&self, data: Bytes) -> Bytes {
+        let holder = self.http.holder(BufferClass::Response);
+        holder.hold(data, &self.http.uncounted, !self.is_http2)
+    }
+
+    /// Begins the response. Over HTTP/1.1 the last one is written.
+    pub(super) fn begin_response(&self) {
+        if !self.is_http2 {
+            self.http.uncounted.set(0);
+        }
+    }
+
+    /// Counts a response of keygate, whose cause is the error of the record if it has none.
+    pub(super) fn count_own_response(&self, status: StatusCode) {
+        let cause = self.http.metrics.count_own_response(status.as_u16());
+        if let (Some(cause), Some(record)) = (cause, self.record()) {
+            record.set_error(&cause);
+        }
     }
 
     /// The connection of the request.

@@ -36,6 +36,9 @@ pub(crate) fn prepare(
 ) -> Result<(Purpose, OwnFields), StatusCode> {
     check(http, parts, body)?;
     let present = PresentFields::of(&parts.headers);
+    if present.transfer_encoding {
+        check_coding(&parts.headers)?;
+    }
     let content_length = content_length(&parts.headers, present)?;
     // `Connection: host` removes the field.
     let keeps_host = present.host && !present.connection && parts.uri.authority().is_none();
@@ -100,6 +103,9 @@ fn check(http: &HttpConnection, parts: &Parts, body: &Incoming) -> Result<(), St
     if parts.headers.len() > limits.max_headers || is_too_large {
         return Err(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
     }
+    if parts.version == Version::HTTP_2 && parts.headers.values().any(headers::is_padded) {
+        return Err(StatusCode::BAD_REQUEST);
+    }
     if limits.max_body_size.is_some_and(|max_size| body.size_hint().lower() > max_size) {
         return Err(StatusCode::PAYLOAD_TOO_LARGE);
     }
@@ -115,6 +121,15 @@ fn list_size(parts: &Parts) -> usize {
     let path = parts.uri.path_and_query().map_or(0, |path| path.as_str().len());
     let authority = parts.uri.authority().map_or(0, |authority| authority.as_str().len());
     fields + size(":authority:path:scheme:method".len(), path + authority) + 3 * 32
+}
+
+/// Checks that `chunked` is the only coding of the body. Another one would be lost, because each hop
+/// has codings of its own (RFC 9112, section 6.1).
+fn check_coding(headers: &HeaderMap) -> Result<(), StatusCode> {
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    let coding = codings.next().filter(|_| codings.next().is_none());
+    let is_chunked = coding.is_some_and(|it| it.as_bytes().eq_ignore_ascii_case(b"chunked"));
+    if is_chunked { Ok(()) } else { Err(StatusCode::NOT_IMPLEMENTED) }
 }
 
 /// The length of the body, which is forwarded once and in canonical form; `None` if there is none,
@@ -310,20 +325,16 @@ fn is_host_name(name: &str) -> bool {
     name.split('.').all(|label| !label.is_empty() && label.bytes().all(is_plain))
 }
 
-/// Checks a target in origin form. Without a path (`:path: #x` in HTTP/2) the request line would be
-/// malformed; `*` is for OPTIONS only (RFC 9112, section 3.2.4). Other bytes than ASCII are not part
-/// of a URI (RFC 3986, section 2): hypercorn ends a connection of HTTP/2 that has them.
+/// Checks a target in origin form. Without a path (`:path: #x` or `?x` in HTTP/2) the request line
+/// would be malformed; `*` is for OPTIONS only (RFC 9112, section 3.2.4). Bytes outside of ASCII are
+/// not part of a URI (RFC 3986, section 2): hypercorn ends an HTTP/2 connection that has them.
 fn check_target(parts: &Parts) -> Result<(), StatusCode> {
-    let path = parts.uri.path();
-    if !parts.uri.path_and_query().is_none_or(|target| target.as_str().is_ascii()) {
-        return Err(StatusCode::BAD_REQUEST);
-    }
-    let is_asterisk = path == "*" && parts.method == Method::OPTIONS;
-    if path.starts_with('/') || is_asterisk || parts.method == Method::CONNECT {
-        Ok(())
-    } else {
-        Err(StatusCode::BAD_REQUEST)
-    }
+    let target = parts.uri.path_and_query().map_or("", |target| target.as_str());
+    let is_asterisk = target == "*" && parts.method == Method::OPTIONS;
+    // `path()` of "?x" is "/", and `as_str()` of a target without a path is "/".
+    let has_path = target.starts_with('/') && parts.uri.path().starts_with('/');
+    let has_path = has_path || is_asterisk || parts.method == Method::CONNECT;
+    if has_path && target.is_ascii() { Ok(()) } else { Err(StatusCode::BAD_REQUEST) }
 }
 
 /// The target in origin form: path and query, or `*`.

@@ -57,6 +57,7 @@ pub(crate) fn over_share(in_flight: RequestInFlight) -> Response<ResponseBody> {
     if let Some(record) = in_flight.record() {
         record.set_error(&"the client holds its share of the memory");
     }
+    in_flight.count_own_response(StatusCode::TOO_MANY_REQUESTS);
     let mut response = Response::new(ResponseBody::own(Bytes::new(), in_flight));
     *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
@@ -64,10 +65,13 @@ pub(crate) fn over_share(in_flight: RequestInFlight) -> Response<ResponseBody> {
 }
 
 /// Whether a response of keygate over HTTP/1.1 ends its connection. The bytes behind a malformed
-/// request, or behind CONNECT, may be no request.
+/// request, behind CONNECT, or behind a body of an unknown coding may be no request.
 pub(crate) fn ends_connection(response: &Response<ResponseBody>) -> bool {
     response.body().is_own()
-        && [StatusCode::BAD_REQUEST, StatusCode::METHOD_NOT_ALLOWED].contains(&response.status())
+        && matches!(
+            response.status(),
+            StatusCode::BAD_REQUEST | StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED
+        )
 }
 
 /// The response to a client that may send no more requests: JSON if it accepts JSON, else text.
@@ -100,6 +104,7 @@ fn own(
     text: String,
     in_flight: RequestInFlight,
 ) -> Response<ResponseBody> {
+    in_flight.count_own_response(status);
     let mut response = Response::new(ResponseBody::own(Bytes::from(text), in_flight));
     *response.status_mut() = status;
     let content_type = HeaderValue::from_static(content_type);

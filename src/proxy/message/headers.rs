@@ -74,14 +74,26 @@ pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
 }
 
 /// Removes the fields that no trailer may be: framing, routing, conditions, authentication, caching,
-/// and the form of the content (RFC 9110, section 6.5.1).
+/// and the form of the content (RFC 9110, section 6.5.1). Removes padded values as well.
 pub(crate) fn remove_forbidden_trailers(trailers: &mut HeaderMap) {
     remove_hop_by_hop(trailers);
-    let forbidden: Vec<HeaderName> =
-        trailers.keys().filter(|name| is_forbidden_trailer(name.as_str())).cloned().collect();
+    let is_forbidden =
+        |name: &HeaderName, value| is_forbidden_trailer(name.as_str()) || is_padded(value);
+    let forbidden: Vec<HeaderName> = trailers
+        .iter()
+        .filter(|(name, value)| is_forbidden(name, value))
+        .map(|(name, _)| name.clone())
+        .collect();
     for name in forbidden {
         trailers.remove(name);
     }
+}
+
+/// Whether a value begins or ends with a space or a tab. HTTP/2 forbids it (RFC 9113, section
+/// 8.2.1): hypercorn ends a connection that has one, which other clients share.
+pub(crate) fn is_padded(value: &HeaderValue) -> bool {
+    let bytes = value.as_bytes();
+    [bytes.first(), bytes.last()].into_iter().flatten().any(|byte| matches!(byte, b' ' | b'\t'))
 }
 
 fn is_forbidden_trailer(name: &str) -> bool {
@@ -251,11 +263,13 @@ fn number_of(digits: &[u8]) -> Option<u64> {
     u64::try_from(number).ok()
 }
 
-/// HTTP/2 may split cookies into several fields; HTTP/1.1 has one (RFC 9113, section 8.2.3).
+/// HTTP/2 may split cookies into several fields; HTTP/1.1 has one (RFC 9113, section 8.2.3). Empty
+/// cookies are left out: they would leave a space at the end.
 pub(crate) fn join_cookies(headers: &mut HeaderMap) {
     let mut cookies = headers.get_all(header::COOKIE).iter();
     let (Some(first), Some(second)) = (cookies.next(), cookies.next()) else { return };
-    let all: Vec<&[u8]> = [first, second].into_iter().chain(cookies).map(AsRef::as_ref).collect();
+    let all = [first, second].into_iter().chain(cookies).map(AsRef::as_ref);
+    let all: Vec<&[u8]> = all.filter(|cookie: &&[u8]| !cookie.is_empty()).collect();
     if let Ok(joined) = HeaderValue::from_bytes(&all.join(&b"; "[..])) {
         headers.insert(header::COOKIE, joined);
     }

@@ -35,7 +35,7 @@ use crate::proxy::message::informational::InformationalSender;
 use crate::proxy::message::send_window::{SendWindow, WindowShare};
 
 /// Flow-control window of one stream, in bytes: what a server may send before the client reads.
-const STREAM_WINDOW: u32 = 64 << 10;
+pub(crate) const RESPONSE_WINDOW: u32 = 64 << 10;
 /// Flow-control window of the connection, in bytes. It is the maximum, because a client that reads
 /// nothing would otherwise use it up for the others.
 const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
@@ -47,7 +47,7 @@ const MAX_HEADER_LIST_SIZE: u16 = 6;
 const INITIAL_STREAMS: usize = 1;
 /// Maximum number of streams, whatever the server allows. More streams that are not read would use
 /// up the window of the connection.
-const MAX_STREAMS: usize = (CONNECTION_WINDOW / STREAM_WINDOW) as usize;
+const MAX_STREAMS: usize = (CONNECTION_WINDOW / RESPONSE_WINDOW) as usize;
 /// The type of DATA frames (RFC 9113, section 6.1).
 const DATA: u8 = 0;
 /// Bytes of a request that are buffered for a server that does not read.
@@ -123,7 +123,7 @@ impl Http2Connection {
         let (sender, mut connection) = Builder::new()
             .enable_push(false)
             .initial_max_send_streams(INITIAL_STREAMS)
-            .initial_window_size(STREAM_WINDOW)
+            .initial_window_size(RESPONSE_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_header_list_size(MAX_HEADER_LIST)
             .max_send_buffer_size(SEND_BUFFER)

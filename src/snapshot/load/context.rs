@@ -5,10 +5,10 @@ use std::time::SystemTime;
 
 use super::check::dry_run::DryRun;
 use super::crl_state::CrlState;
-use super::kept_credentials::KeptCredentials;
-use super::kept_lists::KeptLists;
 use super::last_good::MaxWait;
 use super::rollback_state::RollbackState;
+use super::saved_credentials::SavedCredentials;
+use super::saved_lists::SavedLists;
 use crate::config::Config;
 use crate::metrics::ControlMetrics;
 
@@ -17,16 +17,18 @@ use crate::metrics::ControlMetrics;
 pub(crate) struct LoadContext<'a> {
     pub(crate) metrics: &'a ControlMetrics,
     pub(crate) rollback: &'a RollbackState,
-    pub(crate) kept_lists: &'a KeptLists,
-    pub(crate) kept_credentials: &'a KeptCredentials,
+    pub(crate) saved_lists: &'a SavedLists,
+    pub(crate) saved_credentials: &'a SavedCredentials,
     pub(crate) crl_state: &'a CrlState,
     /// The new configuration, whose services and authorizers are named.
     pub(crate) configured: &'a Config,
     /// The file of the new configuration, if it has one.
     pub(crate) file: Option<&'a Path>,
-    /// Filters are tried on the recent clients of this trial.
+    /// Updates are tried on the recent clients of this dry run.
     pub(crate) dry_run: &'a DryRun,
     /// Maximum time to wait for the writer of a file, for all new sources together.
     pub(crate) max_wait: &'a MaxWait,
+    /// Whether the process starts, so that there are no recent clients.
+    pub(crate) is_start: bool,
     pub(crate) now: SystemTime,
 }

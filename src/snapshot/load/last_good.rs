@@ -299,6 +299,12 @@ impl<T> LastGood<T> {
         self.last_attempt.as_ref()
     }
 
+    /// Why the last attempt to read failed. Empty if it did not, or if a file is being written.
+    pub(crate) fn problem(&self) -> String {
+        let last = self.last_attempt.as_ref().filter(|_| self.unsettled.is_none());
+        last.and_then(|last| last.error.clone()).unwrap_or_default()
+    }
+
     /// The result of the last attempt to read, the first one included.
     pub(crate) fn last_reload(&self) -> ReloadReport {
         let first = || ReloadReport::done(ReloadResult::Loaded, self.loaded_at);

@@ -18,12 +18,6 @@ impl LoadErrors {
         Self(std::iter::once(first).chain(others).collect())
     }
 
-    /// These errors, followed by `others`.
-    pub(super) fn and(mut self, others: impl Iterator<Item = LoadError>) -> Self {
-        self.0.extend(others);
-        self
-    }
-
     /// The errors, of which there is at least one.
     pub(super) fn into_vec(self) -> Vec<LoadError> {
         self.0

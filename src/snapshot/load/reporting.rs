@@ -74,19 +74,9 @@ impl Loader {
         self.metrics.record_file_check(now.as_secs_f64(), file::hung_files());
     }
 
-    /// Sets the metrics that show when certificates and CRLs expire.
+    /// Sets the metrics that show the files of services, and when certificates and CRLs expire.
     pub(super) fn show_expiries(&self) {
-        for source in &self.sources.services {
-            for (role, expiry) in source.certificate_expiries() {
-                self.metrics.set_certificate_not_after(source.name(), role, expiry as f64);
-            }
-            source.show();
-        }
-        for source in &self.sources.authorizers {
-            for (role, expiry) in source.certificate_expiries() {
-                self.metrics.set_certificate_not_after(source.name(), role, expiry as f64);
-            }
-            source.show();
-        }
+        self.sources.services.iter().for_each(ServiceSource::show);
+        self.sources.authorizers.iter().for_each(AuthorizerSource::show);
     }
 }

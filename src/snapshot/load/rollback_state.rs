@@ -13,9 +13,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
+use super::check::dry_run::MAX_NAMED;
 use super::error::LoadError;
 use super::file_record::FileRecord;
-use super::{file, kept_filters, state_file};
+use super::{file, saved_filters, state_file};
 use crate::guard::NamedFilter;
 use crate::snapshot::operator_decision::GuardFile;
 use crate::snapshot::report::WaitingReport;
@@ -182,13 +183,13 @@ impl StateUpdate {
             return Err(None);
         }
         let is_known = self.known_copies.contains(sha256);
-        let kept = kept_filters::keep(&self.directory, filter, sha256, is_known);
+        let kept = saved_filters::keep(&self.directory, filter, sha256, is_known);
         if kept.is_ok() && !is_known {
             self.known_copies.insert(sha256.to_owned());
         }
         kept.map_err(|source| {
             self.failed_at = Some(Instant::now());
-            let path = kept_filters::path_in(&self.directory, sha256);
+            let path = saved_filters::path_in(&self.directory, sha256);
             Some(LoadError::LastGood { name: filter.name.to_string(), path, source })
         })
     }
@@ -202,7 +203,7 @@ impl StateUpdate {
         }
         state_file::write(&path, &self.next)?;
         let copies = self.next.filters.values().filter_map(|it| it.last_good.clone());
-        kept_filters::remove_others(&self.directory, &copies.collect())
+        saved_filters::remove_others(&self.directory, &copies.collect())
     }
 }
 
@@ -212,7 +213,9 @@ pub(crate) fn path_in(directory: &Path) -> PathBuf {
 }
 
 fn read(path: &Path) -> io::Result<FileRecords> {
-    let FileRecords { filters, lists, waiting } = state_file::or_default(state_file::read(path))?;
+    let FileRecords { filters, lists, mut waiting } =
+        state_file::or_default(state_file::read(path))?;
+    waiting.values_mut().for_each(|it| it.clients.truncate(MAX_NAMED));
     Ok(FileRecords { filters: checked(filters)?, lists: checked(lists)?, waiting })
 }
 
@@ -232,6 +235,8 @@ impl FileRecords {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::pkbf::{Filter, Parameters};
     use crate::snapshot::load::check::rollback::Watermark;
@@ -298,7 +303,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut state = RollbackState::read(Some(directory.path())).unwrap();
         let filter = in_use("lost", 5, 1);
-        let copy = kept_filters::path_in(directory.path(), filter.0.last_good.as_deref().unwrap());
+        let copy = saved_filters::path_in(directory.path(), filter.0.last_good.as_deref().unwrap());
         std::fs::create_dir_all(copy.join("in the way")).unwrap();
         let error =
             state.save([filter].into_iter(), BTreeMap::new(), BTreeMap::new(), true).unwrap_err();
@@ -313,15 +318,15 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = path_in(directory.path());
         for (text, problem) in [
-            ("", "the JSON ends too early"),
-            ("{\n}", "filters: the member is missing (line 2, column 1)"),
+            ("", "not JSON: EOF while parsing a value"),
+            ("{\n}", "missing field `filters` at line 2 column 1"),
             (
                 "{\"filters\":{\"lost\":{\"updated\":-1,\"revision\":0}}}",
-                "filters.lost.updated: -1 is not a whole number, 0 or more (line 1,",
+                "filters.lost.updated: invalid value: integer `-1`, expected u64 at line 1 ",
             ),
             (
                 "{\"filters\":{\"lost\":{\"updated\":1,\"revision\":0,\"keys\":7}}}",
-                "filters.lost.keys: the member is unknown; the members here are updated, revision,",
+                "filters.lost.keys: unknown field `keys`, expected one of `updated`, `revision`,",
             ),
             (
                 "{\"filters\":{\"lost\":{\"updated\":1,\"revision\":0,\"last_good\":\"../x\"}}}",
@@ -340,5 +345,20 @@ mod tests {
         std::fs::write(path_in(directory.path()), old).unwrap();
         let state = RollbackState::read(Some(directory.path())).unwrap();
         assert_eq!(record(&state, "lost").unwrap().watermark().revision, 2);
+    }
+
+    #[test]
+    fn the_clients_of_an_update_that_waits_are_bounded() {
+        let directory = tempfile::tempdir().unwrap();
+        let client = json!({ "service": "s", "fingerprint": "00", "subject": "CN=s" });
+        let waiting = json!({
+            "sha256": "00", "entries": 0, "new_hits": 99, "max_new_hits": 1, "clients": vec![client; 99]
+        });
+        let state = json!({ "filters": {}, "waiting": { "/ca.pem": waiting } });
+        std::fs::write(path_in(directory.path()), state.to_string()).unwrap();
+        let state = RollbackState::read(Some(directory.path())).unwrap();
+        let paths = [PathBuf::from("/ca.pem")];
+        let (_, report) = state.waiting_files(&paths).next().unwrap();
+        assert_eq!(report.clients.len(), MAX_NAMED);
     }
 }

@@ -8,10 +8,10 @@ use tracing::error;
 
 use super::crl_state::CrlState;
 use super::error::LoadError;
-use super::kept_credentials::KeptCredentials;
-use super::kept_lists::KeptLists;
 use super::load_errors::{LoadErrors, both};
 use super::rollback_state::{self, RollbackState};
+use super::saved_credentials::SavedCredentials;
+use super::saved_lists::SavedLists;
 use super::source::Sources;
 use super::state_directory;
 use super::state_lock::StateLock;
@@ -22,8 +22,8 @@ use crate::metrics::ControlMetrics;
 pub(super) struct SavedState {
     pub(super) rollback: RollbackState,
     pub(super) crls: CrlState,
-    pub(super) lists: KeptLists,
-    pub(super) credentials: KeptCredentials,
+    pub(super) lists: SavedLists,
+    pub(super) credentials: SavedCredentials,
     /// Nothing is saved until this lock is held. `None` if the process does not share the
     /// directory.
     lock: Option<StateLock>,
@@ -48,8 +48,8 @@ impl SavedState {
             LoadError::State { path, source }
         });
         let (rollback, crls) = both(rollback, CrlState::read(directory))?;
-        let lists = KeptLists::new(directory);
-        let credentials = KeptCredentials::new(directory);
+        let lists = SavedLists::new(directory);
+        let credentials = SavedCredentials::new(directory);
         Ok(Self { rollback, crls, lists, credentials, lock: None, problems: Vec::new() })
     }
 
@@ -103,7 +103,7 @@ impl SavedState {
         let marks = services.chain(authorizers);
         let crls = self.crls.save(marks, may_write);
         let lists = self.lists.save(sources.loaded_lists(), may_write);
-        let credentials = self.credentials.save(sources.kept_files(), may_write);
+        let credentials = self.credentials.save(sources.saved_files(), may_write);
         let results = [lock.map(|_| ()), filters, lists, crls, credentials];
         let problems: Vec<LoadError> = results.into_iter().filter_map(Result::err).collect();
         let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();

@@ -74,7 +74,7 @@ pub(crate) fn verify_beside(
 ///
 /// # Errors
 /// Returns an error if there is no signature, if it is not valid, or if the keys cannot be read.
-pub(crate) fn verify_kept(
+pub(crate) fn verify_saved(
     path: &Path,
     keys: Option<&Path>,
     signature: Option<&str>,

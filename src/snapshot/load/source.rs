@@ -11,7 +11,7 @@ mod credential_source;
 pub(crate) mod exceptions;
 pub(crate) mod filter;
 pub(crate) mod gate;
-mod guards;
+pub(super) mod guards;
 pub(crate) mod list;
 mod rejected_unit;
 pub(crate) mod service;
@@ -25,7 +25,8 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use self::authorizer::AuthorizerSource;
-use self::credential_source::ConfigurationHits;
+use self::credential_files::NamesCredentials;
+use self::credential_source::CredentialSource;
 use self::exceptions::ConfiguredExceptions;
 use self::filter::FilterSource;
 use self::list::ListSource;
@@ -33,12 +34,12 @@ use self::service::ServiceSource;
 use super::check::dry_run::{DryRun, Judges};
 use super::context::LoadContext;
 use super::error::LoadError;
-use super::kept_credentials::KeptFile;
 use super::last_good::ValueChange;
 use super::links::JudgementLinks;
 use super::load_errors::{LoadErrors, all, both};
+use super::saved_credentials::SavedFile;
 use super::signed::LoadedList;
-use crate::config::{AuthorizerConfig, Config, FilterConfig, ListConfig, ServiceConfig};
+use crate::config::{Config, FilterConfig, ListConfig};
 use crate::guard::{ExactList, NamedFilter, WeakChecks};
 use crate::metrics::ControlMetrics;
 use crate::snapshot::routes::Routes;
@@ -65,8 +66,6 @@ pub(super) struct StagedSources {
     services: Vec<Staged<ServiceSource>>,
     authorizers: Vec<Staged<AuthorizerSource>>,
     routes: Arc<Routes>,
-    /// The recent clients that the configuration rejects.
-    hits: Vec<ConfigurationHits>,
 }
 
 /// One source of a new configuration.
@@ -157,12 +156,13 @@ impl Sources {
         let lists = config.lists.iter().map(|list| self.stage_list(list, context));
         let lists = all(lists);
         let authorizers = config.authorizers.iter();
-        let authorizers =
-            authorizers.map(|it| self.stage_authorizer(it, ids.assign(&it.name), context));
+        let authorizers = authorizers
+            .map(|it| stage_credentials(&self.authorizers, it, ids.assign(&it.name), context));
         let authorizers = all(authorizers);
         let ids: Vec<usize> = config.services.iter().map(|it| ids.assign(&it.name)).collect();
         let services = config.services.iter().zip(&ids);
-        let services = services.map(|(service, id)| self.stage_service(service, *id, context));
+        let services =
+            services.map(|(service, id)| stage_credentials(&self.services, service, *id, context));
         let staged = both(both(filters, lists), both(all(services), authorizers));
         let ((filters, lists), (services, authorizers)) = staged?;
         Ok(StagedSources {
@@ -173,7 +173,6 @@ impl Sources {
             services,
             authorizers,
             routes: Arc::new(Routes::new(ids.iter().copied().zip(&config.services))),
-            hits: Vec::new(),
         })
     }
 
@@ -207,32 +206,6 @@ impl Sources {
         loaded.map(Staged::New)
     }
 
-    fn stage_service(
-        &self,
-        config: &ServiceConfig,
-        id: usize,
-        context: LoadContext<'_>,
-    ) -> Result<Staged<ServiceSource>, LoadErrors> {
-        if let Some(index) = self.services.iter().position(|known| known.config() == config) {
-            return Ok(Staged::Kept(index));
-        }
-        let before = self.services.iter().find(|known| known.id() == id);
-        ServiceSource::load(id, config.clone(), before, context).map(Staged::New)
-    }
-
-    fn stage_authorizer(
-        &self,
-        config: &AuthorizerConfig,
-        id: usize,
-        context: LoadContext<'_>,
-    ) -> Result<Staged<AuthorizerSource>, LoadErrors> {
-        if let Some(index) = self.authorizers.iter().position(|known| known.config() == config) {
-            return Ok(Staged::Kept(index));
-        }
-        let before = self.authorizers.iter().find(|known| known.id() == id);
-        AuthorizerSource::load(id, config.clone(), before, context).map(Staged::New)
-    }
-
     /// Puts the staged sources in use.
     pub(super) fn apply(
         &mut self,
@@ -242,38 +215,14 @@ impl Sources {
     ) {
         let (filters_before, lists_before) = (self.filter_names(), self.list_names());
         metrics.remove_configured();
-        for filter in &mut staged.filters {
-            if let Staged::New(filter) = filter {
-                filter.show_loaded(now);
-            }
-        }
-        for list in &mut staged.lists {
-            if let Staged::New(list) = list {
-                list.show_loaded(now);
-            }
-        }
+        each_new(&mut staged.filters, |it| it.show_loaded(now));
+        each_new(&mut staged.lists, |it| it.show_loaded(now));
         merge(&mut self.filters, staged.filters);
         merge(&mut self.lists, staged.lists);
-        for service in &staged.services {
-            if let Staged::New(service) = service {
-                service.show_loaded(now);
-            }
-        }
-        for authorizer in &staged.authorizers {
-            if let Staged::New(authorizer) = authorizer {
-                authorizer.show_loaded(now);
-            }
-        }
+        each_new(&mut staged.services, |it| it.show_loaded(now));
+        each_new(&mut staged.authorizers, |it| it.show_loaded(now));
         merge(&mut self.services, staged.services);
         merge(&mut self.authorizers, staged.authorizers);
-        for hits in &staged.hits {
-            self.services
-                .iter_mut()
-                .filter(|it| it.id() == hits.id)
-                .for_each(|it| it.show_hits(hits));
-            let authorizers = self.authorizers.iter_mut().filter(|it| it.id() == hits.id);
-            authorizers.for_each(|it| it.show_hits(hits));
-        }
         self.weak_checks = staged.weak_checks;
         self.exceptions = staged.exceptions;
         self.routes = staged.routes;
@@ -330,9 +279,9 @@ impl Sources {
     }
 
     /// The files with CAs and CRLs of clients in use, for their copies.
-    pub(super) fn kept_files(&self) -> impl Iterator<Item = KeptFile> {
-        let services = self.services.iter().flat_map(ServiceSource::kept_files);
-        services.chain(self.authorizers.iter().flat_map(AuthorizerSource::kept_files))
+    pub(super) fn saved_files(&self) -> impl Iterator<Item = SavedFile> {
+        let services = self.services.iter().flat_map(ServiceSource::saved_files);
+        services.chain(self.authorizers.iter().flat_map(AuthorizerSource::saved_files))
     }
 
     /// Paths of all files that are read again when they change.
@@ -361,10 +310,45 @@ fn exponents_of<'a>(
     filters.map(|filter| (filter.name.clone(), filter.related_exponents)).collect()
 }
 
+fn stage_credentials<C: NamesCredentials + Clone + PartialEq>(
+    in_use: &[CredentialSource<C>],
+    config: &C,
+    id: usize,
+    context: LoadContext<'_>,
+) -> Result<Staged<CredentialSource<C>>, LoadErrors> {
+    if let Some(index) = in_use.iter().position(|known| known.config() == config) {
+        return Ok(Staged::Kept(index));
+    }
+    let before = former(in_use, id, config, &context.configured.names());
+    CredentialSource::load(id, config.clone(), before, context).map(Staged::New)
+}
+
+/// The source in use with this `id`, or else the one that has `config` under another name, which is not
+/// among the `configured` ones.
+fn former<'a, C: NamesCredentials>(
+    in_use: &'a [CredentialSource<C>],
+    id: usize,
+    config: &C,
+    configured: &[&str],
+) -> Option<&'a CredentialSource<C>> {
+    let same = in_use.iter().find(|it| it.id() == id);
+    same.or_else(|| {
+        in_use.iter().find(|it| !configured.contains(&it.name()) && it.is_former(config))
+    })
+}
+
 /// Calls `load`. If it fails, the time it took is no longer waited for the writers of other files.
 fn timed<T, E>(context: LoadContext<'_>, load: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
     let start = Instant::now();
     load().inspect_err(|_| context.max_wait.spend(start.elapsed()))
+}
+
+fn each_new<S>(staged: &mut [Staged<S>], call: impl Fn(&mut S)) {
+    for source in staged {
+        if let Staged::New(source) = source {
+            call(source);
+        }
+    }
 }
 
 fn merge<S>(sources: &mut Vec<S>, staged: Vec<Staged<S>>) {

@@ -1,16 +1,17 @@
 //! A state file in the state directory: JSON, replaced atomically.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::kept_filters;
 use crate::json;
 use crate::regular_file::{self, FileSize};
 
+/// Start of the name of a file that is being written.
+const STAGED_PREFIX: &str = ".state-";
 /// Maximum size of a state file, 16 MiB: enough for thousands of filters, or for tens of thousands
 /// of revocation lists. A larger file is an error, and is not written.
 const MAX_SIZE: u64 = 16 << 20;
@@ -47,22 +48,39 @@ pub(super) fn write(path: &Path, content: &impl Serialize) -> io::Result<()> {
         let problem = format!("the state has {size}, and a start reads at most {max}");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, problem));
     }
-    replace(path, text.as_bytes())
+    replace(path, &[text.as_bytes()])
 }
 
-/// Replaces the file at `path` with `content` atomically.
+/// Replaces the file at `path` with `pieces`, one after the other, atomically.
 ///
 /// # Errors
 /// Returns an error if the file cannot be written.
-pub(super) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+pub(super) fn replace(path: &Path, pieces: &[&[u8]]) -> io::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("."));
-    let mut staged = tempfile::Builder::new()
-        .prefix(kept_filters::STAGED_STATE_PREFIX)
-        .tempfile_in(directory)?;
-    staged.write_all(content)?;
+    let mut staged = tempfile::Builder::new().prefix(STAGED_PREFIX).tempfile_in(directory)?;
+    pieces.iter().try_for_each(|piece| staged.write_all(piece))?;
     staged.as_file().sync_all()?;
     staged.persist(path).map_err(|error| error.error)?;
     File::open(directory)?.sync_all()
+}
+
+/// Removes the files in `directory` whose name is outdated, and what a killed process left.
+///
+/// # Errors
+/// Returns an error if the directory cannot be read, or a file cannot be removed.
+pub(super) fn remove_if(directory: &Path, is_outdated: impl Fn(&str) -> bool) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let Some(name) = name.to_str() else { continue };
+        if (is_outdated(name) || name.starts_with(STAGED_PREFIX)) && entry.file_type()?.is_file() {
+            match fs::remove_file(entry.path()) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -90,6 +108,6 @@ mod tests {
         assert!(or_default(read::<Vec<u8>>(&path)).unwrap().is_empty());
         std::fs::write(&path, "[300]").unwrap();
         let error = or_default(read::<Vec<u8>>(&path)).unwrap_err().to_string();
-        assert_eq!(error, "[0]: 300 is not a whole number from 0 to 255 (line 1, column 4)");
+        assert_eq!(error, "[0]: invalid value: integer `300`, expected u8 at line 1 column 4");
     }
 }

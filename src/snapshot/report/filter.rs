@@ -91,8 +91,7 @@ pub struct DryRunReport {
     pub waiting: Option<WaitingReport>,
     /// Whether the file has the update that waits, so that it can be accepted.
     pub acceptable: bool,
-    /// Why `max_new_hits` was not checked for what is in use, or how many recent clients of a
-    /// service the configuration rejected.
+    /// Why `max_new_hits` was not checked for what is in use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_new_hits: Option<String>,
 }

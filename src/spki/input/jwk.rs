@@ -11,7 +11,6 @@ use serde_json::error::Category;
 use serde_json::value::RawValue;
 
 use super::{Damage, Finding, InputError, shown};
-use crate::json;
 use crate::spki::related::{der_integer, ec_spki, rsa_spki};
 
 /// The members that a public key needs. Each may occur once.
@@ -95,10 +94,13 @@ fn decode(key: &RawValue, prefix: &str) -> Result<JsonKey, InputError> {
     if !text.starts_with('{') {
         return Err(broken("it is not an object".to_owned()));
     }
-    serde_json::from_str(text).map_err(|_| {
-        let member = json::faulty_member::<JsonKey>(text.as_bytes());
-        let member =
-            member.map_or_else(|| "a member".to_owned(), |it| format!("the member {prefix}{it}"));
+    let deserializer = &mut serde_json::Deserializer::from_str(text);
+    serde_path_to_error::deserialize(deserializer).map_err(|error| {
+        let path = error.path();
+        let member = match path.iter().next() {
+            Some(_) => format!("the member {prefix}{path}"),
+            None => "a member".to_owned(),
+        };
         broken(format!("{member} has another type, or occurs twice"))
     })
 }

@@ -201,6 +201,13 @@ fn a_reason_names_the_certificate_and_the_rule() {
     let problem = issue(|it| it.serial_number = Some(vec![1; 22].into())).unwrap();
     assert!(problem.contains("CN=client has a serial number of more than 20 octets"), "{problem}");
     assert_eq!(issue(|it| it.serial_number = Some(vec![0xff; 20].into())), None);
+    let mut issuing = parameters("issuing");
+    issuing.serial_number = Some(vec![1; 22].into());
+    let key = KeyPair::generate().unwrap();
+    let certificate = issuing.signed_by(&key, &root.0).unwrap().der().clone();
+    let leaf = Ca(Issuer::new(issuing, key)).leaf();
+    let problem = error(&[&anchor], &[leaf, certificate]).unwrap();
+    assert!(problem.contains("CN=issuing has a serial number of more than 20 octets"), "{problem}");
 
     let mut limited = parameters("limited");
     let directory = rcgen::GeneralSubtree::DirectoryName(rcgen::DistinguishedName::new());

@@ -99,7 +99,9 @@ impl<'a> CrlLoader<'a> {
             match list {
                 Ok(list) => self.insert(LoadedList { list, path, file, position }),
                 Err((CrlError::UnknownIssuer { issuer }, _)) => {
-                    self.crls.warnings.push(CrlWarning::Unused { path, position, issuer });
+                    let was_ca = self.marks.values().any(|mark| mark.issuer == issuer);
+                    let unused = CrlWarning::Unused { path, position, issuer, was_ca };
+                    self.crls.warnings.push(unused);
                 }
                 Err((source, issuer)) => {
                     if issuer.is_none() {
@@ -299,7 +301,7 @@ impl<'a> CrlLoader<'a> {
     /// The lists of other CAs, as problems.
     fn unused(&self) -> Vec<CrlProblem> {
         let unused = self.crls.warnings.iter().filter_map(|warning| match warning {
-            CrlWarning::Unused { path, position, issuer } => {
+            CrlWarning::Unused { path, position, issuer, was_ca: _ } => {
                 let source = CrlError::UnknownIssuer { issuer: issuer.clone() };
                 let source = TlsFileError::Crl { position: *position, source };
                 Some(CrlProblem { path: path.clone(), source, issuer: None })

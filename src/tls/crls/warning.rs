@@ -42,6 +42,8 @@ pub enum CrlWarning {
         position: usize,
         /// Distinguished name of the issuer.
         issuer: String,
+        /// Whether a list of a CA with this name was in use before.
+        was_ca: bool,
     },
 }
 
@@ -63,7 +65,12 @@ impl fmt::Display for CrlWarning {
                 "{}: the list at position {position}, of {issuer} ({version}), is superseded ({newest}); remove it",
                 path.display()
             ),
-            Self::Unused { path, position, issuer } => write!(
+            Self::Unused { path, position, issuer, was_ca: true } => write!(
+                formatter,
+                "{}: the list at position {position} is not used, because an update of the CAs removed {issuer}; if that is not intended, restore the file with the CA, else remove the list",
+                path.display()
+            ),
+            Self::Unused { path, position, issuer, was_ca: false } => write!(
                 formatter,
                 "{}: the list at position {position} is not used, because {issuer} is no CA of this service; remove the list, or add the CA to client_auth.trust_anchors or, if it is an intermediate, to client_auth.intermediates",
                 path.display()

@@ -145,6 +145,30 @@ fn a_full_buffer_takes_nothing_until_it_is_flushed() {
 }
 
 #[test]
+fn a_client_that_holds_its_share_goes_on_with_short_records() {
+    ledger::set_limit(1 << 20);
+    let mut ends = Ends::new(&configs(&TLS13), 0);
+    assert!(ends.read(1).is_empty());
+    ends.deliver(&mut Vec::new());
+    let client = ClientKey::new(None, std::net::Ipv4Addr::LOCALHOST.into());
+    let holder = Holder { client, class: BufferClass::Tls };
+    ends.server.set_holder(holder);
+    let mut share = Held::of(holder);
+    share.set(700 << 10);
+    ends.write(b"short");
+    assert_eq!(ends.read(100), b"short");
+    let long = data(16_000);
+    ends.write(&long);
+    assert!(ends.poll_read(100).is_pending());
+    ends.pipe.0.borrow_mut().space = Some(0);
+    let written = ends.poll_write(&data(100_000)).map(Result::unwrap);
+    assert_eq!(written, Poll::Ready(16 << 10), "one record");
+    assert!(ends.memory() <= 20 << 10, "{}", ends.memory());
+    share.set(0);
+    assert!(ends.read(100) == long);
+}
+
+#[test]
 fn key_updates_of_both_sides_are_followed() {
     let configs = configs(&TLS13);
     for read_size in [1, 0] {

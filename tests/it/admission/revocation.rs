@@ -301,6 +301,39 @@ fn a_ca_without_a_list_is_a_warning() {
 }
 
 #[test]
+fn a_pin_needs_no_list_and_no_other_client_of_its_ca_gets_in() {
+    let (pki, foreign, origin) = (Pki::new(), Pki::named("Foreign CA"), Origin::start());
+    let sub = pki.subordinate("Sub CA");
+    let of_foreign = |name: &str| foreign.client(name, Kind::P256);
+    let (pinned, other) = (of_foreign("pinned"), of_foreign("other"));
+    let [good, revoked] = ["good", "revoked"].map(|name| sub.client(name, Kind::P256));
+    let (own, _) = pki.self_signed_client("own");
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    pki.crl("clients.crl", &[], A_DAY);
+    rename(sub.crl("sub.crl", &[&revoked], A_DAY), pki.path("sub.crl")).unwrap();
+    let (ca, sub_ca) = (pki.path("ca.pem"), sub.path("ca.pem"));
+    let pins = [&pinned, &own, &good, &revoked].map(|client| client.certificate.clone());
+    let file = [&[ca][..], &pins].concat();
+    let file: Vec<_> = file.iter().map(|path| read_to_string(path).unwrap()).collect();
+    write(pki.path("clients.pem"), file.concat()).unwrap();
+    write(pki.path("intermediates.pem"), read_to_string(sub_ca).unwrap()).unwrap();
+    let keygate = Configuration::new(origin.address())
+        .client_auth("trust_anchors = \"clients.pem\", intermediates = \"intermediates.pem\"")
+        .client_auth("crls = [\"clients.crl\", \"sub.crl\"]")
+        .start(&pki);
+    for client in [&pinned, &own, &good] {
+        let response = keygate.curl(client, &[]);
+        assert_eq!(response.stdout, b"hello\n", "{}: {}", client.name, output_text(&response));
+    }
+    for (client, problem) in [(&other, "unknown ca"), (&revoked, "certificate revoked")] {
+        let text = keygate.rejection(client);
+        assert!(text.contains(problem), "{}: {text}", client.name);
+    }
+    let text = output_text(&validate(&pki));
+    assert!(!text.contains("client_auth.crls has no list of"), "{text}");
+}
+
+#[test]
 fn the_key_of_an_intermediate_is_judged_like_that_of_a_trust_anchor() {
     let (pki, origin) = (Pki::new(), Origin::start());
     let sub = pki.subordinate("Sub CA");

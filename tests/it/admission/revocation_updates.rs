@@ -236,8 +236,12 @@ fn a_ca_is_removed_although_its_list_is_left_over() {
     write(pki.path("next"), lists.concat()).unwrap();
     rename(pki.path("next"), pki.path("clients.crl")).unwrap();
     write(pki.path("clients-ca.pem"), pem(&pki)).unwrap();
-    keygate
+    let warning = keygate
         .wait_for("a warning", |line| line["message"] == "certificate revocation list is not used");
+    let problem = warning["problem"].as_str().unwrap();
+    let expected = "because an update of the CAs removed CN=Another CA; if that is not intended, \
+                    restore the file with the CA, else remove the list";
+    assert!(problem.ends_with(expected), "{problem}");
     assert!(!keygate.curl(&stranger, &[]).status.success());
     assert_eq!(keygate.curl(&good, &[]).stdout, b"hello\n");
 }

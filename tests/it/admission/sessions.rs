@@ -163,6 +163,79 @@ fn a_session_older_than_a_list_a_ca_or_a_revocation_list_is_not_resumed() {
     }
 }
 
+/// A session has the path of its client by position among the CAs, so no other order may be used
+/// with it.
+#[test]
+fn a_session_older_than_the_order_of_cas_or_another_depth_is_not_resumed() {
+    for version in VERSIONS {
+        let (pki, origin) = (Pki::new(), Origin::start());
+        let client_of = pki.client("client", Kind::P256);
+        write_filter(&pki.path("lost.pkbf"), &[]);
+        pki.crl("clients.crl", &[], Duration::from_secs(3600));
+        let pem = |pki: &Pki| std::fs::read_to_string(pki.path("ca.pem")).unwrap();
+        let [ours, other] = [pem(&pki), pem(&Pki::named("Another CA"))];
+        write(pki.path("clients.pem"), ours.clone() + &other).unwrap();
+        let configuration = Configuration::new(origin.address())
+            .client_auth("trust_anchors = \"clients.pem\", crls = [\"clients.crl\"]");
+        let leaf = configuration.clone().client_auth("revocation = \"leaf\"");
+        let keygate = leaf.start(&pki);
+        let config = client(&pki, version, &client_of);
+        let kind = || {
+            let (kind, response) = get(&keygate, &config);
+            assert!(response.unwrap().ends_with("hello\n"), "{version:?}");
+            kind.unwrap()
+        };
+        assert_eq!(kind(), HandshakeKind::Full);
+        assert_eq!(kind(), HandshakeKind::Resumed);
+        let replace = |name: &str, content: &str| {
+            write(pki.path("next"), content).unwrap();
+            rename(pki.path("next"), pki.path(name)).unwrap();
+        };
+        let [path, chain] =
+            [configuration.clone(), configuration.policy("judge = \"chain\"")].map(|it| it.text());
+        for (generation, (name, content)) in (2..).zip([
+            ("clients.pem", other + &ours),
+            ("keygate.toml", path),
+            ("keygate.toml", chain),
+        ]) {
+            replace(name, &content);
+            keygate.wait_for_generation(generation);
+            assert_eq!(kind(), HandshakeKind::Full, "{version:?}, {generation}");
+            assert_eq!(kind(), HandshakeKind::Resumed, "{version:?}, {generation}");
+        }
+    }
+}
+
+#[test]
+fn a_session_does_not_outlive_the_ca_of_its_client_or_a_revocation() {
+    for version in VERSIONS {
+        for is_revoked in [false, true] {
+            let (pki, origin) = (Pki::new(), Origin::start());
+            let client_of = pki.client("client", Kind::P256);
+            write_filter(&pki.path("lost.pkbf"), &[]);
+            pki.crl("clients.crl", &[], Duration::from_secs(3600));
+            std::fs::copy(pki.path("ca.pem"), pki.path("clients.pem")).unwrap();
+            let files = "trust_anchors = \"clients.pem\", crls = [\"clients.crl\"]";
+            let keygate = Configuration::new(origin.address()).client_auth(files).start(&pki);
+            let config = client(&pki, version, &client_of);
+            assert_eq!(get(&keygate, &config).0, Some(HandshakeKind::Full));
+            assert_eq!(get(&keygate, &config).0, Some(HandshakeKind::Resumed));
+            if is_revoked {
+                let list = pki.crl("next", &[&client_of], Duration::from_secs(3600));
+                rename(list, pki.path("clients.crl")).unwrap();
+            } else {
+                let other = Pki::named("Another CA");
+                std::fs::copy(other.path("ca.pem"), pki.path("next")).unwrap();
+                rename(pki.path("next"), pki.path("clients.pem")).unwrap();
+            }
+            keygate.wait_for_generation(2);
+            let error = get(&keygate, &config).1.unwrap_err().to_string();
+            let alert = if is_revoked { "CertificateRevoked" } else { "UnknownCA" };
+            assert!(error.contains(alert), "{version:?}: {error}");
+        }
+    }
+}
+
 #[test]
 fn a_session_whose_certificate_expired_is_not_resumed() {
     for version in VERSIONS {

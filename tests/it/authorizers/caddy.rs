@@ -57,31 +57,6 @@ fn clients_over_http_2_are_judged_as_well() {
     }
 }
 
-/// Guard: `header_up` of the `reverse_proxy`. Caddy removes the fields that `Connection` names.
-#[test]
-fn a_client_cannot_have_its_status_removed_by_connection() {
-    let annotated = HOST.authorizer().asked_policy("on_probable = \"header\"");
-    let Some(scene) = HOST.start_with(annotated, |text| text) else { return };
-    let lost = config(&scene.pki, &scene.lost);
-    for (version, connection) in [
-        ("1.1", "close, Client-Key-Status"),
-        ("1.1", "client-key-status, close"),
-        ("1.1", "close\r\nConnection: Client-Key-Status"),
-        ("1.1", "close\r\nProxy-Connection: Client-Key-Status"),
-        ("1.0", "Client-Key-Status"),
-    ] {
-        scene.origin.taken(|_| true);
-        let request =
-            format!("GET / HTTP/{version}\r\nHost: localhost\r\nConnection: {connection}\r\n\r\n");
-        assert_eq!(scene.exchange(&lost, &request).status(), "200", "{connection}");
-        let received = scene.origin.next();
-        let [status] = received.fields("client-key-status")[..] else {
-            panic!("{connection}: {}", received.head)
-        };
-        assert!(status.starts_with("probable"), "{connection}: {status}");
-    }
-}
-
 #[test]
 fn a_second_instance_answers_if_the_first_one_is_killed_or_hangs() {
     let second = HOST.authorizer().start();

@@ -132,19 +132,16 @@ fn each_mistake_names_its_line_and_its_remedy() {
         (changed(end, &format!("{end}socket_group = \"a:b\"\n")), "is not a group"),
         (
             add("[authorizers.policy]\nreject_with = \"http-403\"\n"),
-            "policy.reject_with: an authorizer has no connection of the client",
+            "policy.reject_with: there is no key",
         ),
         (
             add("[authorizers.policy]\nreject_with = \"no-such-word\"\n"),
-            "policy.reject_with: an authorizer has no connection of the client",
+            "policy.reject_with: there is no key",
         ),
-        (
-            add("[authorizers.policy]\nevict_within = 1\n"),
-            "policy.evict_within: an authorizer cannot close connections of the host",
-        ),
+        (add("[authorizers.policy]\nevict_within = 1\n"), "policy.evict_within: there is no key"),
         (
             add("[authorizers.policy]\nevict_within = \"1s\"\n"),
-            "policy.evict_within: an authorizer cannot close connections of the host",
+            "policy.evict_within: there is no key",
         ),
         (
             add("[authorizers.client_auth]\nmode = \"optional\"\n"),

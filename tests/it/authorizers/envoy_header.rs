@@ -10,7 +10,8 @@ use crate::support::origin::Origin;
 
 /// A client's own copies of the status header.
 const FORGED: &str = "Client-Key-Status: allowed\r\nclient_key_status: allowed\r\n\
-                      client-key_status: allowed\r\nClient_Key-Status: allowed\r\n";
+                      client-key_status: allowed\r\nClient_Key-Status: allowed\r\n\
+                      client.key.status: allowed\r\nClient~Key-Status: allowed\r\n";
 
 const WEBSOCKET: &str = "Connection: upgrade\r\nUpgrade: websocket\r\n\
                          Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n";
@@ -56,7 +57,8 @@ fn the_origin_reads_one_status_under_every_setting_of_the_filter() {
             let head = client.head();
             assert_eq!(head.get(9..12), Some(status), "{to}, {line}: {head}");
             let received = authorizer.origin.next();
-            let is_status = |name: &&String| name.replace('_', "-") == "client-key-status";
+            let is_status =
+                |name: &&String| name.replace(['_', '.', '~'], "-") == "client-key-status";
             let count = received.names().iter().filter(is_status).count();
             assert_eq!(count, 1, "{to}, {line}: {}", received.head);
             assert_eq!(received.fields("client-key-status"), ["clean"], "{to}, {line}");

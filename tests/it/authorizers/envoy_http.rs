@@ -80,3 +80,27 @@ fn the_header_of_an_anonymous_client_is_not_passed_on() {
     let scene = HOST.start_with(HOST.authorizer(), passing).unwrap();
     assert_eq!(scene.exchange(&anonymous(&scene), &forged).status(), "200");
 }
+
+/// Guards: `retry_policy`, and `max_interval`, which limits each attempt.
+#[test]
+fn a_second_instance_answers_if_the_first_one_is_killed_or_hangs() {
+    let second = HOST.authorizer().start();
+    let change = |text: String| {
+        let line = text.lines().find(|line| line.contains("pipe: {")).unwrap().to_owned();
+        let socket = line.split("path: ").nth(1).unwrap().trim_end_matches([' ', '}']);
+        let other = line.replace(socket, second.socket().to_str().unwrap());
+        text.replace(&line, &format!("{line}\n{other}"))
+    };
+    let Some(mut scene) = HOST.start_with_documented_timeout(change) else { return };
+    let good = config(&scene.pki, &scene.good);
+    let served = |scene: &HostScene, state| {
+        for _ in 0..6 {
+            assert_eq!(scene.get(&good), "200", "{state}");
+        }
+    };
+    scene.signal("STOP");
+    served(&scene, "the first one hangs");
+    scene.signal("KILL");
+    scene.running.keygate.ended();
+    served(&scene, "the first one was killed");
+}

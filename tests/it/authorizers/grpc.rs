@@ -412,7 +412,7 @@ fn headers(stream: u32) -> Vec<u8> {
     frame(HEADERS, END_HEADERS, stream, &head())
 }
 
-/// Guard: `max_pending_accept_reset_streams` in `src/ask/grpc/connection.rs`. With the default of
+/// Guard: `max_pending_accept_reset_streams` in `src/ask/http2.rs`. With the default of
 /// h2 clients that cancel 21 requests at once close the connection, and Envoy's questions about
 /// other clients fail with it.
 #[test]

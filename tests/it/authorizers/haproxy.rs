@@ -28,8 +28,14 @@ use crate::support::{TIMEOUT, spellings, wait_for, write_filter, write_revision}
 const VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
 
 /// The spellings of our header that a client may try.
-const SPELLINGS: [&str; 4] =
-    ["Client-Key-Status", "client_key_status", "Client-Key_Status", "CLIENT_KEY-STATUS"];
+const SPELLINGS: [&str; 6] = [
+    "Client-Key-Status",
+    "client_key_status",
+    "Client-Key_Status",
+    "CLIENT_KEY-STATUS",
+    "client.key.status",
+    "Client~Key-Status",
+];
 
 /// keygate and HAProxy in front of the origin.
 struct Edge {
@@ -122,7 +128,7 @@ fn the_origin_gets_one_status_whatever_the_client_sends() {
             let ours: Vec<_> = received
                 .names()
                 .into_iter()
-                .filter(|name| name.replace('_', "-") == "client-key-status")
+                .filter(|name| name.replace(['_', '.', '~'], "-") == "client-key-status")
                 .collect();
             assert_eq!(ours, ["client-key-status"], "{}", received.head);
             assert_eq!(received.fields("client-key-status"), ["clean"]);

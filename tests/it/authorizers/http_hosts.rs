@@ -17,7 +17,8 @@ use crate::support::proxy::Configure;
 use crate::support::spellings;
 use crate::support::{wait_for, write_revision};
 
-/// The fields by which a client names its own status, in four spellings.
+/// The fields by which a client names its own status. Caddy and Traefik pass `OTHER_STATUS` on.
+const OTHER_STATUS: &str = "client.key.status: forged\r\nClient~Key-Status: forged\r\n";
 const FORGED_STATUS: &str = "Client-Key-Status: forged\r\nClient_Key_Status: forged\r\nClient-Key_Status: forged\r\nCLIENT_KEY-STATUS: forged\r\n";
 
 /// The tests of a host, in the module of that host.
@@ -146,7 +147,7 @@ fn status_at_origin(scene: &HostScene) -> Vec<(String, String)> {
     let received = scene.origin.next();
     let fields = received.head.lines().skip(1).filter_map(|line| line.split_once(": "));
     let fields = fields.map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()));
-    fields.filter(|(name, _)| name.replace('_', "-") == "client-key-status").collect()
+    fields.filter(|(name, _)| name.replace(['_', '.', '~'], "-") == "client-key-status").collect()
 }
 
 /// A clean client is admitted, and the origin sees one status. A listed client gets 403, and the
@@ -154,12 +155,14 @@ fn status_at_origin(scene: &HostScene) -> Vec<(String, String)> {
 pub(super) fn judges_every_request(host: HttpHost) {
     let Some(scene) = host.start() else { return };
     let resumes = resumes(host);
+    let is_strict = matches!(host, HttpHost::EnvoyHttp | HttpHost::Nginx);
+    let forged = format!("{FORGED_STATUS}{}", if is_strict { OTHER_STATUS } else { "" });
     let mut rejected = scene.questions("denied");
     for version in [&TLS12, &TLS13] {
         let good = config_of(&scene.pki, &[version], Some(&scene.good));
         let lost = config_of(&scene.pki, &[version], Some(&scene.lost));
         for is_second in [false, true] {
-            let response = scene.exchange(&good, request(FORGED_STATUS));
+            let response = scene.exchange(&good, request(&forged));
             assert_eq!(response.status(), "200", "{host:?} {version:?}: {}", response.text);
             assert_eq!(response.is_resumed, is_second && resumes, "{host:?} {version:?}");
             let status = [("client-key-status".to_owned(), "clean".to_owned())];

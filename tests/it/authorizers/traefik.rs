@@ -2,7 +2,8 @@
 
 use super::http_hosts::{self, checks_of_http_hosts};
 use crate::support::client::{Client, config, config_of};
-use crate::support::http_host::{GET, HttpHost};
+use crate::support::http_host::{GET, HostScene, HttpHost};
+use crate::support::program::reserved_address;
 use crate::support::proxy::Configure;
 use crate::support::{spellings, write_revision};
 
@@ -108,4 +109,34 @@ fn a_second_router_is_judged_as_well() {
 #[test]
 fn every_spelling_of_a_listed_key_is_rejected() {
     http_hosts::judges_every_spelling(HOST, &spellings::OF_GO);
+}
+
+/// The lines `#two ` of both files. Guards: `retry`, `responseHeaderTimeout`.
+#[test]
+fn a_second_instance_answers_if_the_first_one_is_killed_or_hangs() {
+    let [first, second, inner] = [(); 3].map(|()| reserved_address().to_string());
+    let authorizer = |address: &str| HOST.authorizer().set("authorizers.listen", address);
+    let _second = authorizer(&second).start();
+    let change = |text: String| {
+        assert!(text.contains("#two "));
+        text.replace("#two ", "")
+            .replace(
+                "address: \"http://127.0.0.1:9191/\"",
+                &format!("address: \"http://{inner}/\""),
+            )
+            .replace("127.0.0.1:9192", &inner)
+            .replace("127.0.0.1:9193", &second)
+    };
+    let Some(mut scene) = HOST.start_with(authorizer(&first), change) else { return };
+    let good = config(&scene.pki, &scene.good);
+    let served = |scene: &HostScene, state| {
+        for _ in 0..6 {
+            assert_eq!(scene.get(&good), "200", "{state}");
+        }
+    };
+    scene.signal("STOP");
+    served(&scene, "the first one hangs");
+    scene.signal("KILL");
+    scene.running.keygate.ended();
+    served(&scene, "the first one was killed");
 }

@@ -110,7 +110,7 @@ fn the_members_of_a_json_web_key_have_one_spelling() {
         (
             "\"crv\"",
             &"\"x\":\"\",\"crv\"".to_owned(),
-            ": the member x has another type, or occurs twice",
+            ": a member has another type, or occurs twice",
         ),
         ("\"P-256\"", &"256".to_owned(), ": the member crv has another type, or occurs twice"),
         ("\"}", &"\"".to_owned(), "it ends too early"),
@@ -147,7 +147,7 @@ fn every_object_of_a_json_input_has_a_finding_with_its_line() {
     // A damaged key does not hide the others.
     let damaged = [
         (r#"{"kty":"OKP","crv":"Ed25519","x":5}"#, "the member keys[1].x has another type"),
-        (r#"{"kty":"EC","kty":"EC"}"#, "the member keys[1].kty has another type, or occurs twice"),
+        (r#"{"kty":"EC","kty":"EC"}"#, "a member has another type, or occurs twice"),
         (r#"["OKP","Ed25519",null,null,"",null,null]"#, "it is not an object"),
         ("null", "it is not an object"),
     ];

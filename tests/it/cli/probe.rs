@@ -6,9 +6,9 @@ use std::process::Output;
 use crate::support::http_host::{HostScene, HttpHost, foreign_client, replaced};
 use crate::support::keygate::keygate;
 use crate::support::origin::Origin;
-use crate::support::output_text;
-use crate::support::pki::Kind;
+use crate::support::pki::{Kind, Pki};
 use crate::support::program::reserved_address;
+use crate::support::{blocks, output_text, shell};
 
 /// nginx in front of an application that responds with the head of the request.
 fn nginx(change: impl Fn(String) -> String) -> Option<HostScene> {
@@ -58,15 +58,44 @@ fn a_host_that_judges_every_path_has_exit_code_0() {
     assert!(text.contains("clean not served 0, compromised served 0"), "{text}");
 }
 
+/// The authorizer is asked in one location only.
+fn hole(text: String) -> String {
+    let ask = "        auth_request     /keygate;\n";
+    let status = "        proxy_set_header Client-Key-Status $key_status;\n";
+    let text = replaced(&replaced(&text, ask, ""), status, "");
+    replaced(&text, "location / {", &format!("location / {{\n{ask}{status}"))
+}
+
+#[test]
+fn the_job_of_the_page_fails_if_a_path_is_open_or_unknown() {
+    let page = include_str!("../../../docs/authorizers.md");
+    let job = blocks(page, "sh").into_iter().find(|block| block.contains("keygate probe"));
+    let job = job.unwrap();
+    let run = |scene: &HostScene| {
+        for (file, used) in [("edge", "ca"), ("clean", "good"), ("compromised", "lost")] {
+            for kind in ["pem", "key"] {
+                let from = scene.pki.path(&format!("{used}.{kind}"));
+                let _ = std::fs::copy(from, scene.pki.path(&format!("{file}.{kind}"))); // no CA key
+            }
+        }
+        let host = localhost(scene);
+        let script = format!("HOST={host}; code=0; (\n{job}) || code=$?; echo exit code $code");
+        lines(&shell(scene.pki.directory(), &script))
+    };
+    let expect = |lines: Vec<String>, code: u8, line: &str| {
+        assert!(lines.contains(&line.to_owned()), "{lines:?}");
+        assert_eq!(*lines.last().unwrap(), format!("exit code {code}"), "{lines:?}");
+    };
+    let Some(mut closed) = nginx(|text| text) else { return };
+    expect(run(&closed), 0, "every path is judged");
+    closed.signal("KILL");
+    closed.running.keygate.ended();
+    expect(run(&closed), 3, "a result is unknown, the host or keygate may be down");
+    expect(run(&nginx(hole).unwrap()), 1, "a path is open, stop the deployment");
+}
+
 #[test]
 fn a_path_that_is_not_judged_and_a_forged_field_are_found() {
-    // The authorizer is asked in one location only.
-    let hole = |text: String| {
-        let ask = "        auth_request     /keygate;\n";
-        let status = "        proxy_set_header Client-Key-Status $key_status;\n";
-        let text = replaced(&replaced(&text, ask, ""), status, "");
-        replaced(&text, "location / {", &format!("location / {{\n{ask}{status}"))
-    };
     let Some(scene) = nginx(hole) else { return };
     let output = probe(&scene, &localhost(&scene), BOTH);
     assert_eq!(output.status.code(), Some(1), "{}", output_text(&output));
@@ -109,6 +138,31 @@ fn an_expired_or_foreign_compromised_certificate_is_an_error() {
         let output = keygate(&[&["probe", &host, "--ca", &ca][..], &clients].concat());
         assert_eq!(output.status.code(), Some(3), "{}", output_text(&output));
         assert!(output_text(&output).contains(cause), "{}", output_text(&output));
+    }
+}
+
+#[test]
+fn mistakes_of_the_caller_are_named() {
+    let Some(scene) = nginx(|text| text) else { return };
+    let file = |name: &str| scene.pki.path(name).display().to_string();
+    let [ca, good, good_key, lost, lost_key] =
+        ["ca.pem", "good.pem", "good.key", "lost.pem", "lost.key"].map(file);
+    let other = Pki::named("Other CA");
+    let other_ca = other.path("ca.pem").display().to_string();
+    let (host, url) = (localhost(&scene), format!("https://{}/", localhost(&scene)));
+    let mismatch = format!("{good_key}: not the private key of {lost}");
+    for (host, ca, [clean, clean_key, compromised, compromised_key], code, problem) in [
+        (&host, &ca, [&lost, &lost_key, &good, &good_key], 1, "200: NOT JUDGED: the compromised"),
+        (&host, &other_ca, [&good, &good_key, &lost, &lost_key], 3, "name its CA with --ca"),
+        (&host, &ca, [&good, &good_key, &lost, &good_key], 3, mismatch.as_str()),
+        (&url, &ca, [&good, &good_key, &lost, &lost_key], 2, "is a URL; give HOST or HOST:PORT"),
+    ] {
+        let clients = ["--clean", clean, clean_key, "--compromised", compromised, compromised_key];
+        let output = keygate(&[&["probe", host, "--ca", ca][..], &clients].concat());
+        let text = output_text(&output);
+        assert_eq!(output.status.code(), Some(code), "{problem}: {text}");
+        assert!(text.contains(problem), "{problem}: {text}");
+        assert!(text.matches("invalid peer").count() <= 1, "{text}");
     }
 }
 

@@ -63,7 +63,7 @@ fn the_status_has_what_the_page_shows_and_begins_with_what_needs_attention() {
         assert!(calm.contains(part), "{part:?} is not in {calm}");
     }
 
-    std::fs::write(proxy.pki.path("keygate.toml"), "wrokers = 2").unwrap();
+    std::fs::write(proxy.pki.path("keygate.toml"), "wrokers = 2\nadmin = 1").unwrap();
     std::fs::write(proxy.pki.path("lost.pkbf"), "no filter").unwrap();
     run(&proxy.pki, &admin, &["reload"]);
     run(&proxy.pki, &admin, &["drain"]);
@@ -375,7 +375,8 @@ fn every_command_that_is_shown_can_be_pasted_into_a_shell() {
     printed(&["drain"]);
     let (_, page) = running.admin("/");
     let page = page.replace("&#39;", "'").replace("&#38;", "&");
-    let on_page = page.split("<code>").skip(1).map(|rest| rest.split("</code>").next().unwrap());
+    // Within a sentence, a command is named without its arguments.
+    let on_page = page.split(": <code>").skip(1).map(|rest| rest.split("</code>").next().unwrap());
     let status = printed(&["status"]);
     let texts = [&reloaded, &preview, &status].map(|text| text.lines());
     let in_texts = texts.into_iter().flatten().filter_map(|line| {

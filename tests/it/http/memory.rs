@@ -3,20 +3,23 @@
 //! `KEYGATE_MEMORY=512` takes the numbers of a machine with 512 MiB, and the default budget.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use socket2::{Domain, Socket, Type};
+use rustls::{ClientConnection, StreamOwned};
+use socket2::SockRef;
 
+use crate::support::client::{self, connect_from};
 use crate::support::http2::{
-    Came, DATA, END_HEADERS, GOAWAY, HEADERS, PING, SETTINGS, WINDOW_UPDATE, frame, request,
+    Came, DATA, END_HEADERS, GOAWAY, HEADERS, Http2, PING, SETTINGS, WINDOW_UPDATE, frame,
+    read_frame, request,
 };
 use crate::support::origin::Origin;
 use crate::support::pki::Kind;
 use crate::support::proxy::{Configure, Proxy, Running};
 use crate::support::server::{Server, settings};
-use crate::support::{TIMEOUT, wait_until};
+use crate::support::wait_until;
 
 const ENHANCE_YOUR_CALM: u32 = 11;
 const INITIAL_WINDOW_SIZE: u16 = 4;
@@ -46,16 +49,6 @@ impl Scale {
         let proxy = proxy.workers(1).limits("max_connections = 20000");
         proxy.set("max_buffered", self.budget.as_str()).start()
     }
-}
-
-/// A connection from another loopback address.
-fn connect_from(address: [u8; 4], to: SocketAddr) -> TcpStream {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    socket.bind(&SocketAddr::from((address, 0)).into()).unwrap();
-    socket.connect(&to.into()).unwrap();
-    let tcp = TcpStream::from(socket);
-    tcp.set_read_timeout(Some(TIMEOUT)).unwrap();
-    tcp
 }
 
 /// Runs `attack` while another client sends requests, which must all be served. Returns how much
@@ -107,8 +100,7 @@ fn downloads_that_one_client_does_not_read_stay_within_its_share() {
     let grown = growth_while_others_are_served(&proxy, || {
         for _ in 0..scale.connections {
             let mut client = proxy.connect_http2();
-            client.send(&settings(&[(INITIAL_WINDOW_SIZE, MAX_WINDOW)]));
-            client.send(&frame(WINDOW_UPDATE, 0, 0, &(MAX_WINDOW - 65_535).to_be_bytes()));
+            open_windows(&mut client);
             for stream in (1..200).step_by(2) {
                 let path = request("GET", &[]);
                 let path = String::from_utf8(path).unwrap().replace("\u{1}/", "\u{2}/?");
@@ -131,6 +123,80 @@ fn downloads_that_one_client_does_not_read_stay_within_its_share() {
     });
 }
 
+/// Lets the client take any number of bytes.
+fn open_windows(client: &mut Http2) {
+    client.send(&settings(&[(INITIAL_WINDOW_SIZE, MAX_WINDOW)]));
+    client.send(&frame(WINDOW_UPDATE, 0, 0, &(MAX_WINDOW - 65_535).to_be_bytes()));
+}
+
+#[test]
+fn small_responses_that_one_client_does_not_read_stay_within_its_share() {
+    let origin = Origin::responding(|_, tcp| {
+        let length = 15 << 10;
+        write!(tcp, "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n")?;
+        tcp.write_all(&vec![b'x'; length])
+    });
+    let proxy = Proxy::to(origin).workers(1).set("max_buffered", "8MiB").start();
+    let mut clients: Vec<_> = (0..8).map(|_| proxy.connect_http2()).collect();
+    for client in &mut clients {
+        SockRef::from(client.tcp()).set_recv_buffer_size(4096).unwrap();
+        open_windows(client);
+    }
+    proxy.keygate.forget_peak();
+    let before = proxy.keygate.memory("VmHWM");
+    let served = || proxy.metric("keygate_requests_total{code=\"2xx\",service=\"test\"}");
+    let has_share = || rejections(&proxy, "request") == 0.0;
+    // Each round ends before the next one, so that few requests are in flight. The kernel takes the
+    // first ones.
+    for round in (0..100).take_while(|_| has_share()) {
+        for client in &mut clients {
+            (0..10).for_each(|number| client.send_get(2 * (10 * round + number) + 1));
+        }
+        let total = f64::from(80 * (round + 1));
+        wait_until("the responses", || served() >= total || !has_share());
+    }
+    assert!(!has_share());
+    assert!(buffered(&proxy, "response") > f64::from(2 << 20));
+    let grown = proxy.keygate.memory("VmHWM") - before;
+    assert!(grown < 16 * MIB, "{grown} KiB");
+}
+
+#[test]
+fn what_an_http2_server_sends_before_the_client_reads_counts_for_the_client() {
+    let server = Server::start();
+    let url = format!("h2c://{}", server.address);
+    std::thread::spawn(move || {
+        while let Some(mut tcp) = server.next() {
+            tcp.read_exact(&mut [0; 24]).unwrap();
+            tcp.write_all(&settings(&[])).unwrap();
+            std::thread::spawn(move || {
+                while let Ok((kind, _, stream, _)) = read_frame(&mut tcp) {
+                    if kind == HEADERS {
+                        let window = frame(DATA, 0, stream, &[b'x'; 16_000]).repeat(4);
+                        let head = frame(HEADERS, END_HEADERS, stream, &[0x88]);
+                        tcp.write_all(&[head, window].concat()).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    let proxy = Proxy::before(url).workers(1).set("max_buffered", "8MiB").start();
+    let mut forwarded = 0;
+    let mut clients = Vec::new();
+    for _ in 0..2 {
+        let mut client = proxy.connect_http2();
+        client.send(&settings(&[(INITIAL_WINDOW_SIZE, 0)]));
+        (0..100).for_each(|number| client.send_get(2 * number + 1));
+        for _ in 0..100 {
+            let Came::Response(status, _) = client.next() else { panic!("a response") };
+            forwarded += u32::from(status == 0x88);
+        }
+        clients.push(client);
+    }
+    // A share is three quarters of 6 MiB. Each of these has 64 KiB in keygate.
+    assert!((10..(9 << 19) / (64 << 10)).contains(&forwarded), "{forwarded} were forwarded");
+}
+
 #[test]
 fn a_client_that_reads_slowly_gets_all_of_its_responses() {
     // The share has room for the requests and for little else.
@@ -141,8 +207,7 @@ fn a_client_that_reads_slowly_gets_all_of_its_responses() {
     });
     let proxy = Proxy::to(origin).workers(1).set("max_buffered", "1MiB").start();
     let mut client = proxy.connect_http2();
-    client.send(&settings(&[(INITIAL_WINDOW_SIZE, MAX_WINDOW)]));
-    client.send(&frame(WINDOW_UPDATE, 0, 0, &(MAX_WINDOW - 65_535).to_be_bytes()));
+    open_windows(&mut client);
     let streams = 16;
     (0..streams).for_each(|number| client.send_get(2 * number + 1));
     wait_until("responses to wait", || rejections(&proxy, "response") > 0.0);
@@ -314,6 +379,39 @@ fn unfinished_client_hellos_of_one_address_stay_within_its_share() {
     assert!(held > 0.0 && held < limit / 4.0 * 0.76, "{held} of {limit}");
     drop(connections);
     wait_until("the memory to be free", || buffered(&proxy, "handshake") == 0.0);
+}
+
+#[test]
+fn handshakes_that_fill_the_memory_do_not_keep_another_address_out() {
+    let proxy = Proxy::new().workers(1).set("max_buffered", "1MiB").start();
+    // Smaller ones fill what larger ones leave of 256 KiB, until no first part of a message fits.
+    let mut connections = Vec::new();
+    for (length, count) in [(16_000, 2), (4000, 3), (1000, 4), (250, 6), (60, 8)] {
+        for address in 2..10 {
+            for _ in 0..count {
+                let mut tcp = connect_from([127, 0, 0, address], proxy.address());
+                let _ = tcp.write_all(&unfinished_hello(length)); // may be closed
+                connections.push(tcp);
+            }
+        }
+    }
+    let served = proxy.pki.client("served", Kind::P256);
+    proxy.admits(&served); // the worker has read what was sent before
+    let name = "localhost".try_into().unwrap();
+    let config = client::config(&proxy.pki, &proxy.good);
+    let mut tls = ClientConnection::new(Arc::new(config), name).unwrap();
+    let mut hello = Vec::new();
+    tls.write_tls(&mut hello).unwrap();
+    let (first, rest) = hello.split_at(200);
+    let mut tcp = connect_from([127, 0, 0, 100], proxy.address());
+    tcp.write_all(first).unwrap();
+    proxy.admits(&served);
+    tcp.write_all(rest).unwrap();
+    let mut stream = StreamOwned::new(tls, tcp);
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut status = [0; 12];
+    stream.read_exact(&mut status).unwrap();
+    assert_eq!(&status, b"HTTP/1.1 200");
 }
 
 /// The code of GOAWAY after `count` frames; `None` if the connection stays open.

@@ -67,6 +67,12 @@ fn ambiguous_requests_are_rejected_and_the_connection_closed() {
         ),
         ("an unknown coding", post("Transfer-Encoding: xchunked\r\n", "0\r\n\r\n"), "400"),
         ("identity", post("Transfer-Encoding: identity\r\n", "0\r\n\r\n"), "400"),
+        ("two codings", post("Transfer-Encoding: gzip, chunked\r\n", "0\r\n\r\n"), "501"),
+        (
+            "codings in two fields",
+            post("Transfer-Encoding: x\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"),
+            "501",
+        ),
         (
             "chunked with a vertical tab",
             post("Transfer-Encoding: \x0bchunked\r\n", "0\r\n\r\n"),
@@ -255,6 +261,15 @@ fn forbidden_requests() -> Vec<(&'static str, Vec<u8>)> {
     let pseudo = |fields: &[(&str, &str)]| {
         fields.iter().flat_map(|(name, value)| field(name, value)).collect::<Vec<u8>>()
     };
+    let of_path = |path: &str| {
+        let fields = [
+            (":method", "GET"),
+            (":scheme", "https"),
+            (":path", path),
+            (":authority", "localhost"),
+        ];
+        frame(HEADERS, END_HEADERS | END_STREAM, 1, &pseudo(&fields))
+    };
     let stream = |protocol: &str| {
         frame(HEADERS, END_HEADERS, 1, &request("CONNECT", &[(":protocol", protocol)]))
     };
@@ -289,6 +304,8 @@ fn forbidden_requests() -> Vec<(&'static str, Vec<u8>)> {
         ("a status in a request", frame(HEADERS, whole, 1, &with(&[(":status", "200")]))),
         ("CR LF in a value", frame(HEADERS, whole, 1, &with(&[("x-a", "1\r\nx-b: 2")]))),
         ("NUL in a value", frame(HEADERS, whole, 1, &with(&[("x-a", "a\0b")]))),
+        ("a space before a value", frame(HEADERS, whole, 1, &with(&[("x-a", " 1")]))),
+        ("a tab after a value", frame(HEADERS, whole, 1, &with(&[("cookie", "a=1\t")]))),
         ("a space in a name", frame(HEADERS, whole, 1, &with(&[("x a", "1")]))),
         ("a colon in a name", frame(HEADERS, whole, 1, &with(&[("x:a", "1")]))),
         (
@@ -300,20 +317,8 @@ fn forbidden_requests() -> Vec<(&'static str, Vec<u8>)> {
                 &pseudo(&[(":method", "GET"), (":scheme", "https"), (":authority", "localhost")]),
             ),
         ),
-        (
-            "an empty path",
-            frame(
-                HEADERS,
-                whole,
-                1,
-                &pseudo(&[
-                    (":method", "GET"),
-                    (":scheme", "https"),
-                    (":path", ""),
-                    (":authority", "localhost"),
-                ]),
-            ),
-        ),
+        ("an empty path", of_path("")),
+        ("a query without a path", of_path("?x")),
         (
             "no method",
             frame(

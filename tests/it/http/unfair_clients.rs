@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use socket2::{SockFilter, SockRef};
 
 use crate::support::TIMEOUT;
+use crate::support::client::{Client, connect_from};
 use crate::support::http2::{
     Came, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, PING, RST_STREAM, SETTINGS,
     WINDOW_UPDATE, frame, request,
@@ -341,4 +342,28 @@ fn declined_upgrades_leave_no_upstream_connections() {
         assert_eq!(client.exactly(2), b"no");
         read_to_end(&mut upstream);
     }
+}
+
+#[test]
+fn silent_connections_keep_no_other_address_out_and_take_no_place_of_a_client() {
+    let limits = "max_connections = 40, max_connections_per_ip = 30, handshake_timeout = \"10m\"";
+    let proxy = Proxy::new().workers(2).limits(limits).start();
+    let serve = |client: &mut Client| {
+        client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        assert!(client.head().starts_with("HTTP/1.1 200 "));
+        client.exactly(6);
+    };
+    let mut clients = vec![proxy.connect()];
+    clients.iter_mut().for_each(serve);
+    let silent: Vec<_> =
+        (0..200).map(|number| connect_from([127, 0, 0, 2 + number % 5], proxy.address())).collect();
+    for _ in 1..20 {
+        clients.push(proxy.connect());
+        clients.last_mut().into_iter().for_each(serve);
+    }
+    clients.iter_mut().for_each(serve);
+    // 180 of them had to leave: 20 places are left by the clients.
+    let evicted = "keygate_connections_total{result=\"limited\",service=\"\"}";
+    assert!(proxy.metric(evicted) >= 180.0, "{:?}", proxy.metrics());
+    drop(silent);
 }

@@ -253,4 +253,6 @@ fn a_response_without_a_request_is_logged_and_counted_with_its_client() {
     let line = proxy.access_lines(4).pop().unwrap();
     assert_eq!((&line["status"], &line["protocol"]), (&json!(431), &json!("HTTP/2")), "{line}");
     assert_eq!((&line["target"], &line["peer"]), (&json!("/"), &line["peer"]), "{line}");
+    assert!(line["error"].as_str().unwrap().starts_with("head above limits.max_h"), "{line}");
+    proxy.wait_for_metric("keygate_own_responses_total{service=\"test\",status=\"431\"}", 2.0);
 }

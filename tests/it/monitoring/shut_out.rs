@@ -63,13 +63,17 @@ fn a_client_ca_that_no_client_has_needs_attention_and_is_named() {
     }
     let (level, problem, _) = wait_for_condition(&proxy, "service test");
     assert_eq!(level, "amber", "less than a minute");
-    let expected = " attempts of clients in the last five minutes failed (unknown_issuer: 12): \
+    let expected = " attempts of clients in the last minute failed (unknown_issuer: 12): \
                     check client_auth.trust_anchors; last update ";
     assert!(problem.contains(expected), "{problem}");
-    assert!(problem.ends_with("service test"), "{problem}");
-    let (_, problem, command) = wait_for_condition(&proxy, "update of ");
+    let file = format!("service test: {}", proxy.pki.path("ca.pem").display());
+    assert!(problem.ends_with(&file), "{problem}");
+    let (_, problem, command) = wait_for_condition(&proxy, &format!("update of {file}"));
     assert_eq!(command, Value::Null, "the report has none of the clients");
     assert!(problem.starts_with("12 rejections since it was loaded, "), "{problem}");
+    assert!(
+        problem.ends_with("; an older CRL is rejected, so that its CA must issue the next one")
+    );
     let (_, text) = proxy.admin("/status.txt");
     assert!(!text.contains("nothing needs attention"), "{text}");
 }
@@ -89,6 +93,7 @@ fn a_filter_that_has_every_client_is_named_with_its_revision() {
         let expected = "12 rejections since it was loaded, ";
         assert!(problem.starts_with(expected), "{rejection}: {problem}");
         assert!(problem.contains(" ago at most, 0 before in as long; to go back, "), "{problem}");
+        assert!(problem.contains("on_probable or on_listed = \"flag\" admits"), "{problem}");
         let config = proxy.pki.path("keygate.toml").display().to_string();
         assert_eq!(command, format!("keygate report --config {config}"));
         let (_, problem, _) = wait_for_condition(&proxy, "service test");
@@ -137,7 +142,7 @@ fn an_authorizer_that_denies_most_clients_needs_attention() {
     }
     let (level, problem, _) = wait_for_condition(&asked.keygate, "authorizer edge");
     assert_eq!(level, "amber", "less than a minute");
-    let expected = " attempts of clients in the last five minutes failed (denied: 12): \
+    let expected = " attempts of clients in the last minute failed (denied: 12): \
                     check the filters and lists that have their keys";
     assert!(problem.ends_with(expected), "{problem}");
     assert_eq!(asked.keygate.status()["attention"][0]["row"], "authorizer-edge");

@@ -196,7 +196,7 @@ fn every_condition_links_to_a_row_and_a_rejected_update_is_shown_whole_at_any_wi
         .start();
     assert!(proxy.curl(&proxy.good, &[]).status.success(), "a client that was admitted");
     write_filter(&proxy.pki.path("lost.pkbf"), &[&proxy.lost.spki, &proxy.good.spki]);
-    let long = format!("services = \"{}\"\n", "wide".repeat(60));
+    let long = format!("log.level = \"{}\"\n", "wide".repeat(60));
     std::fs::write(proxy.pki.path("keygate.toml"), long).unwrap();
     proxy.wait_for_status("the failed request and three conditions", |status| {
         status["attention"].as_array().unwrap().len() == 4

@@ -149,7 +149,7 @@ fn the_page_answers_its_four_questions_at_both_widths_and_in_both_colour_schemes
     // The subject is beside its cells, and on narrow screens above them, with a label for each.
     let beside = |condition: &str| {
         browser.run(&format!(
-            "return [...document.querySelectorAll('tbody tr:not(.more)')].filter(row => {{
+            "return [...document.querySelectorAll('section > table tbody tr:not(.more)')].filter(row => {{
                 const [head, cell] = ['th', 'td'].map(it => row.querySelector(it).getBoundingClientRect());
                 return !({condition});
             }}).map(row => row.outerHTML)"
@@ -158,7 +158,7 @@ fn the_page_answers_its_four_questions_at_both_widths_and_in_both_colour_schemes
     assert_eq!(beside("head.right <= cell.left + 1 && head.top <= cell.bottom"), json!([]));
     browser.resize(400);
     assert_eq!(beside("head.bottom <= cell.top + 1 && head.right >= cell.right - 1"), json!([]));
-    let unlabelled = "return [...document.querySelectorAll('tbody tr:not(.more) td')].filter(it =>
+    let unlabelled = "return [...document.querySelectorAll('section > table tbody tr:not(.more) td')].filter(it =>
         !getComputedStyle(it, '::before').content.includes(it.dataset.label)
         && it.dataset.label !== 'service and verdict').map(it => it.outerHTML)";
     assert_eq!(browser.run(unlabelled), json!([]));

@@ -76,6 +76,17 @@ fn the_kernel_denies_access_outside_the_sandbox() {
     }
 }
 
+/// A cgroup of version 1 without a limit has 2^63 bytes.
+#[test]
+fn the_budget_for_buffers_fits_the_memory_of_the_machine() {
+    let scene = Scene::new();
+    let machine = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let memory = machine.lines().find_map(|line| line.strip_prefix("MemTotal:")).unwrap();
+    let memory: f64 = memory.trim().strip_suffix(" kB").unwrap().parse().unwrap();
+    let budget = scene.keygate.metric("keygate_buffer_limit_bytes");
+    assert!(budget > 0.0 && budget <= memory * 512.0, "{budget} of {memory} KiB");
+}
+
 /// The metadata of a blocklist are a link to a directory that no other configured file is in.
 #[test]
 fn the_metadata_of_a_blocklist_are_accessible_where_they_are_at_the_start() {

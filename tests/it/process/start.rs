@@ -10,7 +10,7 @@ use std::sync::mpsc::channel;
 
 use serde_json::Value;
 
-use crate::support::keygate::BINARY;
+use crate::support::keygate::{BINARY, Keygate};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Pki};
 use crate::support::proxy::{Configuration, Configure};
@@ -48,8 +48,11 @@ fn complains(output: &Output, code: i32, parts: &[&str]) {
     assert_eq!(output.status.code(), Some(code), "{}", output_text(output));
     assert!(output.stdout.is_empty(), "{}", output_text(output));
     let printed = String::from_utf8_lossy(&output.stderr);
-    // A start logs the files that it has loaded before the error.
-    let is_log = |line: &&str| line.contains("\"message\":\"filter loaded\"");
+    // A start logs a low limit of descriptors and the files that it has loaded before the error.
+    let is_log = |line: &&str| {
+        let messages = ["fewer file descriptors than permitted connections", "filter loaded"];
+        messages.iter().any(|it| line.contains(&format!("\"message\":\"{it}\"")))
+    };
     let message: Vec<&str> = printed.lines().skip_while(is_log).collect();
     let message = message.join("\n");
     assert!(message.starts_with("keygate: "), "{message}");
@@ -360,4 +363,29 @@ fn request_page(socket: &Path, path: &str) -> String {
     let output = system("curl", &["-sS", "--unix-socket", socket.to_str().unwrap(), &url]);
     assert!(output.status.success(), "{}", output_text(&output));
     String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_limit_of_descriptors_is_raised_and_a_low_one_is_a_warning() {
+    if skip::without("prlimit") {
+        return;
+    }
+    let start = |limit: &str, most: u32| {
+        let (pki, configuration) = good();
+        let configuration = configuration
+            .limits(&format!("max_connections = {most}"))
+            .upstream(&format!("max_connections = {most}"));
+        let mut command = Command::new("prlimit");
+        command.args([&format!("--nofile={limit}"), BINARY]);
+        let keygate = Keygate::run_by(command, &pki, &configuration.text());
+        let warning = keygate.matching_lines(|line| line["needed"].is_number());
+        (keygate.metric("process_max_fds"), warning)
+    };
+    let (limit, warnings) = start("64:600", 100);
+    assert_eq!((limit, warnings.len()), (600.0, 0), "{warnings:?}");
+    let (limit, warnings) = start("64:600", 200);
+    assert_eq!((limit, warnings.len()), (600.0, 1), "{warnings:?}");
+    assert_eq!((&warnings[0]["limit"], &warnings[0]["needed"]), (&600.into(), &656.into()));
+    assert_eq!(warnings[0]["level"], "WARN");
+    assert!(warnings[0]["remedy"].as_str().unwrap().contains("LimitNOFILE="), "{warnings:?}");
 }

@@ -1,10 +1,11 @@
 //! Updates of CAs and CRLs that are tried on recent clients before they are used.
 //!
-//! Guards: `Trial` in `src/snapshot/load/source/client_gates.rs`, `new_hits_of_verifier` in
+//! Guards: `ClientUpdate` in `src/snapshot/load/source/client_gates.rs`, `new_hits_of_verifier` in
 //! `src/snapshot/load/check/dry_run.rs`.
 
-use std::fs::{create_dir, read_to_string, rename, write};
-use std::process::Output;
+use std::fs::{create_dir, read_dir, read_to_string, remove_file, rename, write};
+use std::io::Read;
+use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -86,6 +87,7 @@ impl Scene {
     fn is_waiting(&self, new_hits: u64) -> Value {
         let status = self.keygate.wait_for_status("an update that waits", |status| {
             status["services"][0]["waiting"]["new_hits"] == new_hits
+                && contains(&status["attention"][0]["problem"], "an update waits (new_hits)")
         });
         let condition = &status["attention"][0];
         assert_eq!(
@@ -94,7 +96,9 @@ impl Scene {
             "{condition}"
         );
         assert!(contains(&condition["command"], "service accept test"), "{condition}");
-        assert!(self.keygate.admin("/").1.contains("an update waits (new_hits)"));
+        let page = self.keygate.admin("/").1;
+        assert!(page.contains("keygate service accept test") && page.contains("CN=two"), "{page}");
+        assert!(!page.contains("keygate validate"), "{page}");
         status["services"][0].clone()
     }
 
@@ -134,6 +138,31 @@ impl Scene {
         });
         let status = self.keygate.status();
         assert!(status["services"][0]["waiting"].is_null(), "{status}");
+    }
+}
+
+/// A process that holds a lease on a file, so that nobody else can open it.
+struct Lease(Child);
+
+impl Lease {
+    fn take(path: &std::path::Path) -> Self {
+        let program = "import fcntl, signal, sys\n\
+            signal.signal(signal.SIGIO, signal.SIG_IGN)\n\
+            file = open(sys.argv[1], 'r+')\n\
+            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)\n\
+            print('held', flush=True)\n\
+            sys.stdin.read()";
+        let mut command = Command::new("python3");
+        let command = command.args(["-c", program]).arg(path);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut held = [0; 4];
+        child.stdout.as_mut().unwrap().read_exact(&mut held).unwrap();
+        Self(child)
+    }
+
+    fn end(mut self) {
+        drop(self.0.stdin.take());
+        assert!(self.0.wait().unwrap().success());
     }
 }
 
@@ -202,6 +231,43 @@ fn cas_that_reject_many_recent_clients_wait_and_keep_no_crl_out() {
 }
 
 #[test]
+fn cas_still_wait_after_a_restart_and_the_lists_fit_the_copies() {
+    let mut scene = Scene::new();
+    scene.all_connect();
+    let foreign = Pki::named("A foreign CA");
+    scene.publish("clients.pem", read_to_string(foreign.path("ca.pem")).unwrap());
+    scene.waits("client_ca", 4);
+    scene.restart();
+    scene.is_waiting(4);
+    scene.all_connect();
+
+    // A list that is lost as well has a copy of its own.
+    remove_file(scene.ours.path("theirs.crl")).unwrap();
+    scene.restart();
+    scene.all_connect();
+    scene.publish("theirs.crl", list(&scene.theirs, 1, &[]));
+    scene.is_waiting(4);
+    scene.accepts(&scene.clients[1]);
+    scene.refuses(&scene.clients[1], "unknown ca");
+}
+
+#[test]
+fn a_crl_still_waits_after_a_restart_without_the_file_of_its_ca() {
+    let mut scene = Scene::new();
+    scene.all_connect();
+    let [one, two, three] = &scene.clients;
+    scene.publish_ours(2, &[one, two, three]);
+    scene.waits("crls", 3);
+    let cas = read_to_string(scene.ours.path("clients.pem")).unwrap();
+    remove_file(scene.ours.path("clients.pem")).unwrap();
+    scene.restart();
+    scene.all_connect();
+    scene.publish("clients.pem", cas);
+    scene.is_waiting(3);
+    scene.all_connect();
+}
+
+#[test]
 fn an_update_of_crls_that_was_tried_on_nobody_says_so() {
     let scene = Scene::new();
     let [one, two, three] = &scene.clients;
@@ -230,4 +296,73 @@ fn a_crl_that_waits_keeps_no_crl_of_another_ca_out_of_use_in_the_same_file() {
     for client in [one, two, three] {
         scene.admits(client);
     }
+}
+
+#[test]
+fn an_update_that_is_accepted_while_a_file_is_being_written_is_used_after_it() {
+    let scene = Scene::new();
+    scene.all_connect();
+    let [one, two, three] = &scene.clients;
+    scene.publish_ours(2, &[one, two, three]);
+    scene.waits("crls", 3);
+    let lease = Lease::take(&scene.ours.path("theirs.crl"));
+    let accepted = scene.accept(&["--yes"]);
+    let text = output_text(&accepted);
+    assert!(!accepted.status.success() && text.contains("is being written"), "{text}");
+    scene.admits(two);
+    lease.end();
+    scene.keygate.wait_for("the decision", |line| {
+        line["message"] == "certificate update accepted by an operator"
+    });
+    scene.keygate.wait_for_generation(2);
+    scene.refuses(two, "certificate revoked");
+}
+
+#[test]
+fn a_start_without_copies_says_that_it_uses_the_update_that_waited() {
+    let mut scene = Scene::new();
+    scene.all_connect();
+    let [one, two, three] = &scene.clients;
+    scene.publish_ours(2, &[one, two, three]);
+    scene.waits("crls", 3);
+    let state = scene.ours.path("state");
+    scene.keygate.signal("TERM");
+    assert!(scene.keygate.ended().success());
+    for file in read_dir(state).unwrap().map(|it| it.unwrap().path()) {
+        if file.file_name().unwrap().to_str().unwrap().starts_with("last-good-") {
+            remove_file(file).unwrap();
+        }
+    }
+    let text = read_to_string(scene.ours.path("keygate.toml")).unwrap();
+    scene.keygate = Keygate::configured(&scene.ours, &text);
+    scene.keygate.wait_for("the update", |line| {
+        line["level"] == "WARN"
+            && line["service"] == "test"
+            && line["message"]
+                == "an update that waited is used, because there is no copy of the files before it"
+    });
+    let service = scene.keygate.status()["services"][0].clone();
+    let problem = "not checked: an update waited, and state.dir has no copy of the files before it";
+    assert_eq!(service["max_new_hits"], problem);
+    assert!(service["waiting"].is_null(), "{service}");
+    scene.refuses(&scene.clients[1], "certificate revoked");
+    scene.admits(&scene.stranger);
+}
+
+#[test]
+fn an_update_still_waits_after_its_service_was_renamed() {
+    let scene = Scene::new();
+    scene.all_connect();
+    let [one, two, three] = &scene.clients;
+    scene.publish_ours(2, &[one, two, three]);
+    scene.waits("crls", 3);
+    let text = read_to_string(scene.ours.path("keygate.toml")).unwrap();
+    let renamed = text.replacen("name = \"test\"", "name = \"renamed\"", 1);
+    assert_ne!(text, renamed);
+    scene.publish("keygate.toml", renamed);
+    scene.keygate.wait_for_status("the update to wait", |status| {
+        let service = &status["services"][0];
+        service["name"] == "renamed" && service["waiting"]["new_hits"] == 3
+    });
+    scene.all_connect();
 }

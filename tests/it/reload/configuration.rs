@@ -236,7 +236,7 @@ fn an_invalid_configuration_changes_nothing_and_is_logged() {
     let text = format!("admin = {{ listen = \"{}\" }}\n", scene.keygate.admin_address());
     std::fs::write(&admin, text).unwrap();
     for (text, place, problem) in [
-        (top("lost.pkbf") + &good + "nonsense", "nonsense", "a key is followed by"),
+        (top("lost.pkbf") + &good + "nonsense", "nonsense", "key with no value"),
         (top("lost.pkbf"), "", "services: neither a service nor an authorizer is configured"),
         (top("missing.pkbf") + &good, "missing.pkbf", "filter \"lost\""),
         (

@@ -2,9 +2,9 @@
 //!
 //! Guards: `last_good` in `src/snapshot/load/source/filter/first_value.rs` (the copy),
 //! `ensure_needs_no_operator` in `src/snapshot/load/check/needs_operator.rs` (waiting
-//! updates), `keep` in `src/snapshot/load/kept_filters.rs` (written from memory), `save` in
+//! updates), `keep` in `src/snapshot/load/saved_filters.rs` (written from memory), `save` in
 //! `src/snapshot/load/rollback_state.rs` (failed writes), `read` in
-//! `src/snapshot/load/kept_lists.rs` (the copy of a list).
+//! `src/snapshot/load/saved_lists.rs` (the copy of a list).
 
 use std::fs::{File, create_dir_all, read_dir, remove_dir_all, remove_file, rename, write};
 use std::io::{BufRead, BufReader};
@@ -394,7 +394,7 @@ fn a_start_names_what_is_wrong_with_the_state_directory() {
     scene.stop();
     let state = scene.pki.path("state");
     write(state.join("filters.json"), "{").unwrap();
-    for problem in ["filters.json: the JSON ends too early", "the directory does not exist"] {
+    for problem in ["filters.json: not JSON: EOF while parsing", "the directory does not exist"] {
         let output = scene.validate(&[]);
         assert_eq!(output.status.code(), Some(3), "{}", output_text(&output));
         assert!(output_text(&output).contains(problem), "{}", output_text(&output));

@@ -238,3 +238,23 @@ fn a_list_that_is_removed_and_added_again_is_compared_with_its_entries_before() 
             && contains(&line["problem"], "or set shrink = ")
     });
 }
+
+#[test]
+fn a_list_that_is_removed_and_added_again_is_tried_on_recent_clients() {
+    let scene = Scene::new("max_new_hits = 0");
+    let listed = list(&[&scene.listed, &scene.good], 2);
+    scene.publish(&listed);
+    scene.waits("new_hits", "would reject 1 of the clients admitted recently");
+    let config = scene.pki.path("keygate.toml");
+    let text = std::fs::read_to_string(&config).unwrap();
+    let without = text.replace("\"deny\"", "\"other\"").replace("\"deny.txt\"", "\"other.txt\"");
+    write(scene.pki.path("other.txt"), list(&[&scene.listed], 3)).unwrap();
+    write(&config, without).unwrap();
+    scene.keygate.wait_for_status("the other list", |status| status["lists"][0]["name"] == "other");
+    scene.publish(&list(&[&scene.listed], 4));
+    write(&config, text).unwrap();
+    scene.keygate.wait_for_status("the list", |status| {
+        let list = &status["lists"][0];
+        list["name"] == "deny" && list["entries"] == 5
+    });
+}

@@ -2,7 +2,7 @@
 //! copies.
 //!
 //! Guards: `FileRecord` and `History` in `src/snapshot/load/file_record.rs`, `entries` in
-//! `src/snapshot/load/check/needs_operator.rs`, `keep` in `src/snapshot/load/kept_filters.rs`.
+//! `src/snapshot/load/check/needs_operator.rs`, `keep` in `src/snapshot/load/saved_filters.rs`.
 
 use std::fs::{File, read, read_dir, remove_file, rename, write};
 use std::os::unix::fs::FileExt;

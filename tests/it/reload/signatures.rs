@@ -1,6 +1,6 @@
 //! Filters and lists that must be signed. The signatures are made by minisign itself.
 //!
-//! Guards: `verify_beside` and `verify_kept` in `src/snapshot/load/signed.rs`, `signature_paths`
+//! Guards: `verify_beside` and `verify_saved` in `src/snapshot/load/signed.rs`, `signature_paths`
 //! there (the signature and the keys are watched), `verify` in `src/signature/keys.rs`.
 
 use std::fs::{copy, create_dir, read, remove_file, rename, write};

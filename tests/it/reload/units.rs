@@ -221,6 +221,7 @@ fn a_replaced_ca_is_not_trusted_although_the_lists_of_the_old_ones_are_left_over
             && contains(&line["problem"], "has no list of CN=Third CA")
     });
     assert_eq!(scene.keygate.metric(&successful("client_ca")), 1.0);
+    assert_eq!(scene.keygate.metric(CRLS_SUCCESSFUL), 1.0);
     let next = scene.keygate.metrics();
     assert!(!next.contains_key("keygate_crl_next_update_timestamp_seconds{service=\"test\"}"));
 

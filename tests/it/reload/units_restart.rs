@@ -1,7 +1,7 @@
 //! Restarts with a CRL or a CA file that cannot be used: the copy in the state directory.
 //!
 //! Guards: `load` in `src/snapshot/load/source/service_credentials/client_auth.rs`, `save` in
-//! `src/snapshot/load/kept_credentials.rs` (the copies), `check` in `src/tls/crls/loader.rs` (expired
+//! `src/snapshot/load/saved_credentials.rs` (the copies), `check` in `src/tls/crls/loader.rs` (expired
 //! lists).
 
 use std::fs::{create_dir, read, read_dir, read_to_string, remove_file, write};
@@ -22,7 +22,7 @@ struct Scene {
     keygate: Keygate,
     good: Party,
     revoked: Party,
-    _origin: Origin,
+    origin: Origin,
 }
 
 impl Scene {
@@ -38,7 +38,7 @@ impl Scene {
             .client_auth("trust_anchors = \"clients.pem\", crls = [\"clients.crl\"]")
             .text();
         let keygate = Keygate::configured(&pki, &text);
-        let scene = Self { pki, text, keygate, good, revoked, _origin: origin };
+        let scene = Self { pki, text, keygate, good, revoked, origin };
         scene.is_as_it_was();
         wait_until("the copies", || scene.copies().len() == 2);
         scene
@@ -95,7 +95,8 @@ impl Scene {
                 && contains(&line["problem"], problem)
         });
         self.keygate.wait_for_status("the rejection", |status| {
-            contains(&status["services"][0]["last_reload"]["error"], problem)
+            let error = &status["services"][0]["last_reload"]["error"];
+            contains(error, problem) && contains(error, "the last good one in state.dir is in use")
         });
     }
 
@@ -223,6 +224,22 @@ fn a_start_with_an_unusable_ca_file_uses_the_last_good_one() {
     scene.text = moved;
     scene.start();
     wait_until("the new copy", || scene.copies().len() == 2 && scene.copies()[0] != before[0]);
+}
+
+#[test]
+fn a_configuration_whose_ca_file_cannot_be_used_is_rejected_although_there_is_a_copy() {
+    let scene = Scene::new();
+    write(scene.pki.path("clients.pem"), "nonsense").unwrap();
+    let changed = Configuration::new(scene.origin.address())
+        .global("state = { dir = \"state\" }")
+        .client_auth("trust_anchors = \"clients.pem\", crls = [\"clients.crl\"]")
+        .policy("judge = \"chain\"");
+    write(scene.pki.path("keygate.toml"), changed.text()).unwrap();
+    scene.keygate.wait_for("the rejection", |line| {
+        line["message"] == "configuration rejected, keeping the one in use"
+            && contains(&line["problem"], "clients.pem: no certificate")
+    });
+    scene.is_as_it_was();
 }
 
 #[test]

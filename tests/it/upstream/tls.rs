@@ -92,9 +92,11 @@ fn an_upstream_over_tls_gets_a_client_certificate() {
     if skip::without("nginx") {
         return;
     }
-    for (alpn, protocol) in [("http2", "HTTP/2.0"), ("", "HTTP/1.1")] {
+    for (alpn, http, protocol) in
+        [("http2", "", "HTTP/2.0"), ("", "", "HTTP/1.1"), ("http2", "http = \"1.1\"", "HTTP/1.1")]
+    {
         let nginx = nginx(alpn);
-        let scene = scene(&format!("https://{}", nginx.tls), TLS);
+        let scene = scene(&format!("https://{}", nginx.tls), &format!("{TLS}\n{http}"));
         std::fs::copy(nginx.pki.path("ca.pem"), scene.pki.path("upstream-ca.pem")).unwrap();
         nginx.pki.client("first", Kind::P256);
         nginx.pki.client("second", Kind::P256);

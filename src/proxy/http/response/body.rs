@@ -11,6 +11,7 @@ use tokio::time::{Sleep, sleep};
 use super::RequestInFlight;
 use crate::lingering_close::LINGER_TIME;
 use crate::permit::BufferClass;
+use crate::permit::ledger::Held;
 use crate::proxy::http::in_flight::HttpConnection;
 use crate::proxy::message::body::RequestUpload;
 use crate::proxy::message::headers;
@@ -20,9 +21,6 @@ use crate::proxy::open_connection::state::UpstreamWait;
 use crate::proxy::upstream::server::Lease;
 use crate::proxy::worker::record::Record;
 use crate::regular_file::without_numbers;
-
-/// Interval at which a response looks for a share of the memory, 100 ms.
-const SHARE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The bounds of an upstream's response body.
 #[derive(Debug, Clone, Copy)]
@@ -55,10 +53,8 @@ struct StreamedResponse {
     incoming: Incoming,
     /// Whether a piece was read. The first one needs no share besides that of its request.
     has_begun: bool,
-    /// Bytes that were read and that no piece holds.
-    uncounted: usize,
     /// The wait for a share of the memory.
-    share_wait: Option<Pin<Box<Sleep>>>,
+    share_wait: Option<Held>,
     /// Returned when the body has ended: the upstream connection can be reused.
     lease: Option<Lease>,
     /// Whether the end was read, which a chunked body does not know earlier.
@@ -108,6 +104,7 @@ impl ResponseBody {
         holds_last_piece: bool,
         request: RequestInFlight,
     ) -> Self {
+        request.begin_response();
         let streamed = StreamedResponse::new(incoming, lease, limits, holds_last_piece);
         Self::new(BodySource::Upstream(Box::new(streamed)), Some(request))
     }
@@ -169,7 +166,6 @@ impl StreamedResponse {
         Self {
             incoming,
             has_begun: false,
-            uncounted: 0,
             share_wait: None,
             lease: Some(lease),
             has_ended: false,
@@ -241,8 +237,7 @@ impl StreamedResponse {
                 && let Some(data) = frame.data_mut()
             {
                 self.has_begun |= !data.is_empty();
-                let holder = request.http().holder(BufferClass::Response);
-                *data = holder.hold(std::mem::take(data), &mut self.uncounted);
+                *data = request.hold(std::mem::take(data));
             }
         }
         Poll::Ready(frame)
@@ -254,20 +249,20 @@ impl StreamedResponse {
         context: &mut Context<'_>,
         http: &HttpConnection,
     ) -> Poll<Result<(), BodyError>> {
-        loop {
-            if let Some(wait) = &mut self.share_wait
-                && wait.as_mut().poll(context).is_pending()
-            {
-                ready!(self.idle_timeout.poll(context));
-                return Poll::Ready(Err(BodyError::OverShare));
-            }
-            if http.holder(BufferClass::Response).has_share() {
-                self.share_wait = None;
+        let holder = http.holder(BufferClass::Response);
+        if self.share_wait.is_none() {
+            if holder.has_share() {
                 return Poll::Ready(Ok(()));
             }
             http.log_over_share(BufferClass::Response);
-            self.share_wait = Some(Box::pin(sleep(SHARE_INTERVAL)));
         }
+        let wait = self.share_wait.get_or_insert_with(|| Held::of(holder));
+        if wait.poll_share(context).is_ready() {
+            self.share_wait = None;
+            return Poll::Ready(Ok(()));
+        }
+        ready!(self.idle_timeout.poll(context));
+        Poll::Ready(Err(BodyError::OverShare))
     }
 
     /// Records a response that broke off, unless the client broke off its request before.

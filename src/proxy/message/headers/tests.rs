@@ -163,3 +163,28 @@ fn the_policy_header_cannot_have_the_name_of_another_field_of_keygate_or_of_cred
         }
     }
 }
+
+#[test]
+fn empty_cookies_are_left_out_of_the_joined_one() {
+    for (cookies, joined) in
+        [(["", "a=1", ""], "a=1"), (["a=1", "", "b=2"], "a=1; b=2"), ([""; 3], "")]
+    {
+        let mut headers = HeaderMap::new();
+        for cookie in cookies {
+            headers.append(header::COOKIE, HeaderValue::from_static(cookie));
+        }
+        join_cookies(&mut headers);
+        assert!(headers.get_all(header::COOKIE).iter().eq([joined]), "{headers:?}");
+    }
+}
+
+#[test]
+fn padded_trailers_are_removed() {
+    let mut trailers = HeaderMap::new();
+    for (name, value) in [("x-a", " 1"), ("x-b", "1\t"), ("x-c", "1 2"), ("x-d", "")] {
+        trailers.append(name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+    }
+    remove_forbidden_trailers(&mut trailers);
+    let left: std::collections::BTreeSet<_> = trailers.keys().map(HeaderName::as_str).collect();
+    assert!(left.into_iter().eq(["x-c", "x-d"]), "{trailers:?}");
+}

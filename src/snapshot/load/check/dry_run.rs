@@ -72,32 +72,27 @@ impl DryRun {
     }
 
     /// The services on whose clients `limit` could not be checked, as text. `None` without a
-    /// limit, or if each service has a recent client.
-    pub(crate) fn untried(&self, limit: Option<usize>) -> Option<String> {
+    /// limit, or if each service has a recent client. With an id, the change is of that `service`
+    /// alone.
+    pub(crate) fn untried(&self, service: Option<usize>, limit: Option<usize>) -> Option<String> {
         limit?;
         let tried = self.recent.services();
         // The clients of a removed service are tried on each policy.
         if tried.iter().any(|id| !self.policies.contains_key(id)) {
             return None;
         }
-        let untried = self.policies.keys().filter(|id| !tried.contains(id));
+        let is_changed = |id: &usize| service.is_none_or(|service| service == *id);
+        let untried = self.policies.keys().filter(|id| is_changed(id) && !tried.contains(id));
         let mut untried: Vec<&str> =
             untried.filter_map(|id| self.names.get(*id)).map(String::as_str).collect();
         untried.sort_unstable();
         let named = untried.iter().take(MAX_SERVICES).copied().collect::<Vec<_>>().join(", ");
         match untried.len().saturating_sub(MAX_SERVICES) {
-            _ if tried.is_empty() => Some(NOT_CHECKED.to_owned()),
             _ if untried.is_empty() => None,
+            _ if tried.is_empty() || service.is_some() => Some(NOT_CHECKED.to_owned()),
             0 => Some(format!("{NOT_CHECKED} of {named}")),
             others => Some(format!("{NOT_CHECKED} of {named} and {others} more")),
         }
-    }
-
-    /// [`Self::untried`] for a change of the service with this id alone.
-    pub(crate) fn untried_of(&self, service: usize, limit: Option<usize>) -> Option<String> {
-        let is_tried = |id: &usize| *id == service || !self.policies.contains_key(id);
-        let is_untried = limit.is_some() && !self.recent.services().iter().any(is_tried);
-        is_untried.then(|| NOT_CHECKED.to_owned())
     }
 
     /// The recent clients that are admitted now, and would be rejected with `update` in place of

@@ -47,7 +47,7 @@ impl AuthorizerSource {
         let last_question = self.last_question.clone();
         let expiry = self.expiry();
         AuthorizerReport {
-            dry_run: self.gates.report(self.tried.clone()),
+            dry_run: self.gates.report(),
             ..AuthorizerReport::new(&self.config, expiry, crls, last_question, self.last_reload())
         }
     }

@@ -9,24 +9,33 @@ use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
 
 use super::credential_files::CredentialFiles;
-use super::gate::{AcceptError, Gate, subject};
-use super::service_credentials::{CRLS, ClientAuth, PartialUpdate, TRUST_ANCHORS};
+use super::gate::{AcceptError, Acceptance, Gate, subject};
+use super::service_credentials::{
+    Attempt, CRLS, ClientAuth, PartialUpdate, ReadClients, TRUST_ANCHORS,
+};
 use crate::snapshot::load::check::dry_run::{DryRun, NewHits};
 use crate::snapshot::load::error::LoadError;
 use crate::snapshot::load::failure::{Failure, ReadError};
 use crate::snapshot::operator_decision::GuardFile;
 use crate::snapshot::report::{DryRunReport, WaitingReport};
 
-/// The gates of a service, each of a part of its files.
+/// The gates of a service, each of a part of its files. An attempt to read the files changes a copy
+/// of them, because the result may be dropped.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct ClientGates(BTreeMap<Part, Gate>);
+pub(crate) struct ClientGates {
+    gates: BTreeMap<Part, Gate>,
+    /// The updates that operators accepted, until they are logged.
+    accepted: Vec<Acceptance>,
+    /// Why the recent clients were not asked about the last update.
+    pub(super) untried: Option<String>,
+}
 
 /// The path of a file, and the name of the CA whose CRLs in it are held. The name is empty for a
 /// file with CAs, and for an update that waited before a restart.
 type Part = (PathBuf, Box<[u8]>);
 
 /// An attempt to replace the CAs and CRLs of clients.
-pub(super) struct Trial<'a> {
+pub(super) struct ClientUpdate<'a> {
     pub(super) files: CredentialFiles<'a>,
     /// Id of the service.
     pub(super) service: usize,
@@ -37,36 +46,39 @@ pub(super) struct Trial<'a> {
     pub(super) is_start: bool,
 }
 
-impl Trial<'_> {
-    /// What `read` returns, with the last good value of each part that must wait. The argument of
-    /// `read` is whether the CAs in use stay. CAs are tried first, then the CRLs of each CA, and the
-    /// new hits of all parts count together.
+impl ClientUpdate<'_> {
+    /// What `read` returns, with the last good value of each part that must wait. CAs are tried
+    /// first, then the CRLs of each CA, and the new hits of all parts count together. CAs that
+    /// waited before the start are tried even if the CRLs, which fit the CAs in use, do not fit them.
     ///
     /// # Errors
     /// Returns the errors of `read`, and one for each part that waits.
     pub(super) fn read(
         mut self,
-        read: impl Fn(bool) -> Result<ClientAuth, PartialUpdate>,
+        read: impl Fn(Attempt) -> ReadClients,
     ) -> Result<ClientAuth, PartialUpdate> {
-        let update = read(false);
+        let (usable, mut errors) = read(Attempt::All);
         let Some(limit) = self.files.max_new_hits else {
-            self.gates.0.clear();
-            return update;
+            self.gates.gates.clear();
+            return PartialUpdate::result((usable, errors));
         };
-        let (usable, mut errors) = PartialUpdate::parts(update);
-        let Some(mut all) = usable else { return PartialUpdate::result(None, errors) };
+        let is_whole = usable.is_some() || !self.is_start || !self.gates.hold_cas_of(self.files);
+        let usable = if is_whole { usable } else { read(Attempt::Cas).0 };
+        let Some(mut all) = usable else { return PartialUpdate::result((None, errors)) };
         let is_same = all.changed_since(self.in_use).is_empty();
         if self.gates.is_empty() && (is_same || self.new_hits(self.in_use, &all).count <= limit) {
-            return PartialUpdate::result(Some(all), errors);
+            return PartialUpdate::result((Some(all), errors));
         }
         let (mut held, mut hits) = (Vec::new(), 0);
         if let Some((path, files)) = all.changed_cas(self.in_use)
-            && let (Some(kept), kept_errors) = PartialUpdate::parts(read(true))
+            && let (Some(kept), kept_errors) = read(Attempt::Crls)
             && let part = (path.to_owned(), Box::default())
             && let Err(waits) = self.check(TRUST_ANCHORS, part, &files, (&kept, &all), &mut hits)
         {
             held.push(waits);
             (all, errors) = (kept, kept_errors);
+        } else if !is_whole {
+            return PartialUpdate::result((None, errors));
         }
         let changes = all.crls.changes_since(&self.in_use.crls);
         let mut tried = changes.iter().fold(all.clone(), |tried, change| {
@@ -82,7 +94,7 @@ impl Trial<'_> {
         }
         self.gates.end_attempt(&held, &errors);
         errors.extend(held.into_iter().map(|(_, waits)| waits));
-        PartialUpdate::result(Some(tried), errors)
+        PartialUpdate::result((Some(tried), errors))
     }
 
     /// Checks the part of an update that makes `before` into `after`. `earlier` is the number of new
@@ -105,13 +117,15 @@ impl Trial<'_> {
         let count = hits.count.saturating_add(*earlier);
         let hits = NewHits { count, ..hits };
         let update = WaitingReport::of_file(&part.0, sha256.clone(), hits, self.files.max_new_hits);
-        let of_file = self.gates.0.get(&(part.0.clone(), Box::default()));
+        let of_file = self.gates.gates.get(&(part.0.clone(), Box::default()));
         let waited = of_file.and_then(Gate::waiting).cloned();
         let name = self.files.name;
-        let gate = self.gates.0.entry(part.clone()).or_insert_with(|| gate(name, waited));
+        let gate = self.gates.gates.entry(part.clone()).or_insert_with(|| gate(name, waited));
         match gate.check(update, None, self.is_start, self.dry_run.now) {
-            Ok(()) if gate.record_use(&sha256, 0, self.dry_run.now) => {}
-            Ok(()) => *earlier = count,
+            Ok(()) => match gate.record_use(&sha256, 0, self.dry_run.now) {
+                Some(accepted) => self.gates.accepted.push(accepted),
+                None => *earlier = count,
+            },
             Err(source) => {
                 let (owner, path) = (self.files.owner(), part.0.clone());
                 return Err((part, LoadError::Waits { owner, key, path, source }));
@@ -138,17 +152,33 @@ impl ClientGates {
         let gates = waiting.map(|(path, report)| {
             ((path.to_owned(), Box::default()), gate(service, Some(report.clone())))
         });
-        Self(gates.collect())
+        Self { gates: gates.collect(), ..Self::default() }
     }
 
     /// Whether no update is held.
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.gates.is_empty()
+    }
+
+    /// Whether an update of the CAs in `files` is held.
+    fn hold_cas_of(&self, files: CredentialFiles<'_>) -> bool {
+        self.gates.keys().any(|(path, _)| files.trust_anchors == Some(path.as_path()))
+    }
+
+    /// Logs the updates in use that operators accepted.
+    pub(super) fn log_accepted(&mut self) {
+        self.accepted.drain(..).for_each(|accepted| accepted.log());
+    }
+
+    /// These gates under another name of the service.
+    pub(super) fn renamed(mut self, service: &str) -> Self {
+        self.gates.values_mut().for_each(|gate| gate.rename(service));
+        self
     }
 
     /// Forgets the updates that wait no longer. `errors` are about files that cannot be used.
     fn end_attempt(&mut self, held: &[(Part, LoadError)], errors: &[LoadError]) {
-        self.0.retain(|part, gate| {
+        self.gates.retain(|part, gate| {
             let is_offered = held.iter().any(|(held, _)| held == part);
             let failure =
                 errors.iter().find(|error| error.is_about(&part.0)).map(ReadError::failure);
@@ -159,30 +189,30 @@ impl ClientGates {
 
     /// Whether an update was accepted and is not in use yet.
     pub(super) fn may_be_used(&self, now: SystemTime) -> bool {
-        self.0.values().any(|gate| gate.may_be_used(now))
+        self.gates.values().any(|gate| gate.may_be_used(now))
     }
 
     /// The updates that wait, by the path of the file.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = (&Path, &WaitingReport)> {
-        self.0.iter().filter_map(|((path, _), gate)| Some((path.as_path(), gate.waiting()?)))
+        self.gates.iter().filter_map(|((path, _), gate)| Some((path.as_path(), gate.waiting()?)))
     }
 
     /// The first update that can be accepted.
     pub(super) fn acceptable(&self) -> Option<&WaitingReport> {
-        self.0.values().find_map(Gate::acceptable)
+        self.gates.values().find_map(Gate::acceptable)
     }
 
-    /// The first update that can be accepted, and the result of the last trial.
-    pub(super) fn report(&self, max_new_hits: Option<String>) -> DryRunReport {
+    /// The first update that can be accepted, and why recent clients were not asked.
+    pub(super) fn report(&self) -> DryRunReport {
         let waiting = self.acceptable().cloned();
-        DryRunReport { acceptable: waiting.is_some(), waiting, max_new_hits }
+        DryRunReport { acceptable: waiting.is_some(), waiting, max_new_hits: self.untried.clone() }
     }
 
     /// Whether the update with this SHA-256 waits, or was accepted and is not in use yet.
     pub(super) fn hold(&self, sha256: &[u8; 32]) -> bool {
         let sha256 = HEXLOWER.encode(sha256);
         let waits = |gate: &Gate| gate.waiting().is_some_and(|it| it.sha256 == sha256);
-        self.0.values().any(|gate| gate.has_accepted(&sha256) || waits(gate))
+        self.gates.values().any(|gate| gate.has_accepted(&sha256) || waits(gate))
     }
 
     /// Accepts the waiting update with this SHA-256 on behalf of `peer`.
@@ -193,7 +223,7 @@ impl ClientGates {
         peer: &str,
     ) -> Result<(), AcceptError> {
         let mut result = Err(AcceptError::Nothing(subject(GuardFile::Service, service)));
-        for gate in self.0.values_mut().filter(|gate| gate.acceptable().is_some()) {
+        for gate in self.gates.values_mut().filter(|gate| gate.acceptable().is_some()) {
             let accepted = gate.accept(sha256, peer);
             result = result.or(accepted);
         }

@@ -8,26 +8,24 @@ use std::time::{Duration, SystemTime};
 
 use tracing::{info, warn};
 
-use super::client_gates::{ClientGates, Trial};
+use super::client_gates::{ClientGates, ClientUpdate};
 use super::credential_files::{CredentialFiles, NamesCredentials};
 use super::gate::AcceptError;
 use super::rejected_unit::RejectedUnit;
 use super::service_credentials::{
-    ClientAuth, KnownClients, PartialUpdate, ServiceCredentials, UpstreamCredentials,
+    Attempt, ClientAuth, KnownClients, PartialUpdate, ServiceCredentials, UpstreamCredentials,
     read_asker_ca, read_server,
 };
 use crate::config::ExpiredCrl;
-use crate::guard::Guard;
 use crate::metrics::{ControlMetrics, Label, ReloadResult};
 use crate::snapshot::credential_unit::CredentialUnit;
 use crate::snapshot::last_question::LastQuestion;
-use crate::snapshot::load::check::dry_run::{DryRun, NewHits};
+use crate::snapshot::load::check::dry_run::DryRun;
 use crate::snapshot::load::error::LoadError;
-use crate::snapshot::load::kept_credentials::KeptFile;
 use crate::snapshot::load::last_good::{LastGood, ReadIf, Reread, ValueChange};
 use crate::snapshot::load::load_errors::LoadErrors;
+use crate::snapshot::load::saved_credentials::SavedFile;
 use crate::snapshot::load::source::LoadContext;
-use crate::snapshot::report::client_list;
 use crate::tls::{self, CrlError, CrlMarks, TlsFileError};
 use crate::unix_time::{self, rfc3339};
 
@@ -52,9 +50,8 @@ pub(crate) struct CredentialSource<C> {
     has_copies: bool,
     /// Hold updates of CAs and CRLs that wait for the operator.
     pub(super) gates: ClientGates,
-    /// Why recent clients were not asked about the last update of CAs or CRLs, or how many a new
-    /// configuration rejects.
-    pub(super) tried: Option<String>,
+    /// The files of the last update.
+    updated: Option<String>,
     /// When an authorizer was asked last.
     pub(super) last_question: LastQuestion,
 }
@@ -83,10 +80,10 @@ impl<C: NamesCredentials> CredentialSource<C> {
             before.map(|before| (&before.credentials, before.config.credential_files()));
         let paths = files.of_clients();
         let has_same_files = known_files.is_some_and(|(_, known)| known.of_clients() == paths);
-        let keeps_cas = false;
-        let known = KnownClients { in_use, has_same_files, keeps_cas, is_reload, kept, marks, now };
+        let attempt = Attempt::All;
+        let known = KnownClients { in_use, has_same_files, attempt, is_reload, kept, marks, now };
         let mut gates = match before {
-            Some(before) if has_same_files => before.gates.clone(),
+            Some(before) if has_same_files => before.gates.clone().renamed(files.name),
             Some(_) => ClientGates::default(),
             None => ClientGates::new(context.rollback.waiting_files(&paths), files.name),
         };
@@ -105,7 +102,7 @@ impl<C: NamesCredentials> CredentialSource<C> {
             rejected: Vec::new(),
             has_copies: before.is_none() && rejection.is_some(),
             gates,
-            tried: None,
+            updated: before.and_then(|before| before.updated.clone()),
             last_question: before.map(|it| it.last_question.clone()).unwrap_or_default(),
         };
         if let Some(errors) = rejection {
@@ -117,7 +114,8 @@ impl<C: NamesCredentials> CredentialSource<C> {
     }
 
     /// Logs and counts the first values, which are now in use.
-    pub(crate) fn show_loaded(&self, now: SystemTime) {
+    pub(crate) fn show_loaded(&mut self, now: SystemTime) {
+        self.gates.log_accepted();
         for warning in self.warnings(now) {
             warning.log();
         }
@@ -172,6 +170,9 @@ impl<C: NamesCredentials> CredentialSource<C> {
             Reread::Pending => ValueChange::Pending,
             Reread::Read(Ok(value)) => {
                 of(&mut self.credentials).replace(value, now);
+                let paths = of(&mut self.credentials).paths();
+                let paths: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+                self.updated = Some(paths.join(", "));
                 self.record_loaded(&[unit], now);
                 ValueChange::Replaced
             }
@@ -191,18 +192,33 @@ impl<C: NamesCredentials> CredentialSource<C> {
         let is_due = self.retry_at.is_some_and(|due| due <= seconds);
         let is_due = is_due || self.gates.may_be_used(now);
         let read_if = if is_due { ReadIf::Always } else { ReadIf::Changed };
-        let (marks, gates, service) = (&self.crl_marks, &mut self.gates, self.id);
+        let (marks, service) = (&self.crl_marks, self.id);
+        let mut gates = self.gates.clone();
         let read = |before: &ClientAuth| {
             let (in_use, kept, now) = (Some(before), None, seconds);
             let (has_same_files, is_reload) = (true, true);
-            let trial = Trial { files, service, in_use: before, gates, dry_run, is_start: false };
-            trial.read(|keeps_cas| {
-                let known =
-                    KnownClients { in_use, has_same_files, keeps_cas, is_reload, kept, marks, now };
-                ClientAuth::read(files, known)
-            })
+            let (gates, is_start) = (&mut gates, false);
+            ClientUpdate { files, service, in_use: before, gates, dry_run, is_start }.read(
+                |attempt| {
+                    let known = KnownClients {
+                        in_use,
+                        has_same_files,
+                        attempt,
+                        is_reload,
+                        kept,
+                        marks,
+                        now,
+                    };
+                    ClientAuth::read(files, known)
+                },
+            )
         };
-        match self.credentials.clients.reread(read_if, now, read) {
+        let update = self.credentials.clients.reread(read_if, now, read);
+        if let Reread::Read(_) = update {
+            self.gates = gates;
+            self.gates.log_accepted();
+        }
+        match update {
             Reread::Pending => ValueChange::Pending,
             Reread::Read(Ok(clients)) => {
                 self.replace_clients(clients, dry_run);
@@ -227,9 +243,10 @@ impl<C: NamesCredentials> CredentialSource<C> {
     fn replace_clients(&mut self, clients: ClientAuth, dry_run: &DryRun) -> Vec<CredentialUnit> {
         clients.crls.raise(&mut self.crl_marks);
         let files = self.config.credential_files();
-        let changed = self.credentials.replace_clients(clients, files);
+        let (changed, names) = self.credentials.replace_clients(clients, files);
         if !changed.is_empty() {
-            self.tried = dry_run.untried_of(self.id, files.max_new_hits);
+            self.updated = Some(names);
+            self.gates.untried = dry_run.untried(Some(self.id), files.max_new_hits);
         }
         changed
     }
@@ -244,8 +261,9 @@ impl<C: NamesCredentials> CredentialSource<C> {
         for unit in configured.filter(|unit| units.contains(unit)) {
             self.count(unit, ReloadResult::Loaded);
             let of_clients = CredentialUnit::OF_CLIENTS.contains(&unit);
-            let max_new_hits = self.tried.as_deref().filter(|_| of_clients);
-            info!(service = %self.name(), files = unit.as_str(), max_new_hits, "certificates loaded");
+            let max_new_hits = self.gates.untried.as_deref().filter(|_| of_clients);
+            let updated = self.updated.as_deref();
+            info!(service = %self.name(), files = unit.as_str(), updated, max_new_hits, "certificates loaded");
         }
         for warning in self.warnings(now) {
             warning.log();
@@ -338,40 +356,11 @@ impl<C: NamesCredentials> CredentialSource<C> {
         self.config.allows_compromised_own_key()
     }
 
-    /// Tries the change from `before` on the recent clients of the service. `guards` are the one in
-    /// use and the next one.
-    ///
-    /// # Errors
-    /// Returns an error if the change would reject more of them than `max_new_hits`.
-    pub(super) fn try_configuration(
-        &self,
-        before: &Self,
-        guards: [&Guard; 2],
-        dry_run: &DryRun,
-    ) -> Result<Option<ConfigurationHits>, LoadError> {
-        let verifiers = [before, self].map(|it| it.credentials.client_verifier.as_ref());
-        let is_same = verifiers.iter().flatten().collect::<Vec<_>>();
-        let is_same = matches!(is_same.as_slice(), [one, other] if Arc::ptr_eq(one, other));
-        let [was, is] = verifiers.map(|it| it.filter(|_| !is_same).map(AsRef::as_ref));
-        let [guard_before, guard] = guards;
-        let (files, id) = (self.config.credential_files(), self.id);
-        let (hits, recent) = dry_run.new_hits_of_configuration(
-            id,
-            (guard_before, before.config.policy(), was),
-            (guard, self.config.policy(), is),
-        );
-        if let Some(allowed) = files.max_new_hits.filter(|allowed| hits.count > *allowed) {
-            let (owner, hits) = (files.owner(), (hits.count, client_list(&hits.clients)));
-            return Err(LoadError::NewHits { owner, hits, recent, allowed });
-        }
-        Ok((hits.count > 0).then_some(ConfigurationHits { id, hits, recent }))
-    }
-
-    /// Logs and reports the recent clients that the configuration rejects.
-    pub(super) fn show_hits(&mut self, ConfigurationHits { hits, recent, .. }: &ConfigurationHits) {
-        let (service, new_hits, clients) = (self.name(), hits.count, client_list(&hits.clients));
-        warn!(service, new_hits, recent, clients, "the configuration rejects recent clients");
-        self.tried = Some(format!("{new_hits} of {recent} recent clients rejected"));
+    /// Whether this is `config` under another name: both have the same certificate or the same CAs.
+    pub(super) fn is_former(&self, config: &C) -> bool {
+        let [one, other] = [&*self.config, config].map(NamesCredentials::credential_files);
+        one.server.is_some() && one.server == other.server
+            || one.trust_anchors.is_some() && one.trust_anchors == other.trust_anchors
     }
 
     /// Id of the service.
@@ -404,23 +393,13 @@ impl<C: NamesCredentials> CredentialSource<C> {
 
     /// Why the update with this SHA-256 is not in use; `None` if it is held no longer.
     pub(crate) fn problem_of(&self, sha256: &[u8; 32]) -> Option<String> {
-        let error = || self.credentials.clients.last_reload().error.unwrap_or_default();
-        self.gates.hold(sha256).then(error)
+        self.gates.hold(sha256).then(|| self.credentials.clients.problem())
     }
 
     /// The files with the CAs and CRLs of clients in use.
-    pub(crate) fn kept_files(&self) -> impl Iterator<Item = KeptFile> {
-        self.credentials.kept_files()
+    pub(crate) fn saved_files(&self) -> impl Iterator<Item = SavedFile> {
+        self.credentials.saved_files()
     }
-}
-
-/// The recent clients of a service that a configuration newly rejects.
-pub(super) struct ConfigurationHits {
-    /// Id of the service.
-    pub(super) id: usize,
-    hits: NewHits,
-    /// Number of recent clients.
-    recent: usize,
 }
 
 /// When a CRL can be used without a change of its file, because its date has come.

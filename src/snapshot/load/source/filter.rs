@@ -40,8 +40,6 @@ pub(crate) struct FilterSource {
     /// Whether the filter in use comes from the state directory, because its file was rejected at
     /// the start.
     is_last_good: bool,
-    /// Why `max_new_hits` was not checked when the filter replaced another one.
-    untried: Option<String>,
     /// The last rejection, unless the file was loaded since.
     rejection: Option<Arc<FilterRejection>>,
     /// The report of the last rejection, kept when the file is loaded.
@@ -55,9 +53,7 @@ impl FilterSource {
     pub(crate) fn show_loaded(&mut self, now: SystemTime) {
         let sha256 = HEXLOWER.encode(&self.filter().sha256);
         if self.gate.has_accepted(&sha256) {
-            let entries = self.filter().filter.explained_entries();
-            let _ = self.gate.record_use(&sha256, entries, now);
-            self.metrics.accepted.inc();
+            self.record_use(&sha256, now);
         }
         self.metrics.record_loaded(self.filter(), unix_time::seconds(now) as f64);
         self.metrics.set_last_good_in_use(self.is_last_good);
@@ -65,7 +61,7 @@ impl FilterSource {
         for warning in self.warnings() {
             warning.log();
         }
-        if self.untried.is_some() {
+        if self.gate.untried.is_some() {
             warn!(
                 filter = %self.config.name,
                 "the filter changed while keygate was stopped, max_new_hits was not checked"
@@ -86,7 +82,7 @@ impl FilterSource {
             sha256 = HEXLOWER.encode(&filter.sha256),
             signed_by = signature.map(FileSignature::key_id),
             comment = signature.map(FileSignature::comment),
-            max_new_hits = self.untried,
+            max_new_hits = self.gate.untried,
             "filter loaded"
         );
     }
@@ -142,7 +138,7 @@ impl FilterSource {
         let update = update.and_then(|update| self.ensure_may_be_used(update, now, dry_run));
         match update {
             Ok(update) => {
-                self.untried = dry_run.untried(self.config.max_new_hits);
+                self.gate.untried = dry_run.untried(None, self.config.max_new_hits);
                 self.activate(update, now)
             }
             Err(rejection) => self.reject(Arc::new(rejection), now),
@@ -169,10 +165,7 @@ impl FilterSource {
 
     fn activate(&mut self, update: LoadedFilter, now: SystemTime) -> ValueChange {
         let sha256 = HEXLOWER.encode(&update.named.sha256);
-        let entries_before = self.filter().filter.explained_entries();
-        if self.gate.record_use(&sha256, entries_before, now) {
-            self.metrics.accepted.inc();
-        }
+        self.record_use(&sha256, now);
         self.clear_rejection();
         self.metrics.record_loaded(&update.named, unix_time::seconds(now) as f64);
         self.filter.replace(update, now);
@@ -182,6 +175,15 @@ impl FilterSource {
         }
         self.check_age(now);
         ValueChange::Replaced
+    }
+
+    /// Records that the update with this SHA-256, in hex, replaces the filter.
+    fn record_use(&mut self, sha256: &str, now: SystemTime) {
+        let entries_before = self.filter().filter.explained_entries();
+        if let Some(accepted) = self.gate.record_use(sha256, entries_before, now) {
+            accepted.log();
+            self.metrics.accepted.inc();
+        }
     }
 
     fn reject(&mut self, rejection: Arc<FilterRejection>, now: SystemTime) -> ValueChange {
@@ -283,8 +285,7 @@ impl FilterSource {
     /// Why the filter with this SHA-256 is not in use; `None` if it is. The text is empty if its
     /// file is being written.
     pub(crate) fn problem_of(&self, sha256: &[u8; 32]) -> Option<String> {
-        let problem = || self.rejection.as_ref().map(ToString::to_string).unwrap_or_default();
-        (self.filter().sha256 != *sha256).then(problem)
+        (self.filter().sha256 != *sha256).then(|| self.filter.problem())
     }
 
     /// The filter in use, the result of the last attempt to read it, and the waiting update.
@@ -295,7 +296,7 @@ impl FilterSource {
             stale: self.is_stale,
             last_good_in_use: self.is_last_good,
             last_rejection: self.last_rejection.clone(),
-            dry_run: self.gate.report(self.untried.clone()),
+            dry_run: self.gate.report(),
             signature: self.signature().map(SignatureReport::of),
             ..FilterReport::new(self.filter(), &self.config.path, loaded, last_reload)
         }

@@ -19,7 +19,7 @@ pub(crate) struct Gate {
     file: GuardFile,
     /// Name of the filter, list or service.
     name: String,
-    held: Option<HeldUpdate>,
+    held: Option<PendingUpdate>,
     /// When a rejected update that is dated in the future may be used, in seconds since the Unix
     /// epoch.
     due_at: Option<u64>,
@@ -28,14 +28,25 @@ pub(crate) struct Gate {
     history: History,
     /// SHA-256 of the last update that passed, in hex.
     passed: Option<String>,
+    /// Why `max_new_hits` was not checked for the file in use.
+    pub(super) untried: Option<String>,
 }
 
 /// An update that needs the operator, because it has too many new hits or too few entries.
 #[derive(Debug, Clone)]
-struct HeldUpdate {
+struct PendingUpdate {
     report: WaitingReport,
     /// The peer of the operator who has accepted it.
     accepted_by: Option<String>,
+}
+
+/// An update in use that an operator accepted, until it is logged.
+#[derive(Debug, Clone)]
+pub(super) struct Acceptance {
+    file: GuardFile,
+    name: String,
+    report: WaitingReport,
+    peer: String,
 }
 
 /// Why an update cannot be accepted. Each error has the filter or list, such as `filter "lost"`.
@@ -71,9 +82,10 @@ impl Gate {
         name: &str,
         waiting: Option<WaitingReport>,
     ) -> Self {
-        let held = waiting.map(|report| HeldUpdate { report, accepted_by: None });
+        let held = waiting.map(|report| PendingUpdate { report, accepted_by: None });
         let (name, history) = (name.to_owned(), History::default());
-        Self { file, name, held, due_at: None, is_offered: false, history, passed: None }
+        let (due_at, is_offered, passed, untried) = (None, false, None, None);
+        Self { file, name, held, due_at, is_offered, history, passed, untried }
     }
 
     /// The gate of a file that is loaded. `before` is the gate of the same file under other
@@ -94,6 +106,11 @@ impl Gate {
         let entries = before.map(|(_, entries)| entries).or(record.map(|record| record.entries));
         gate.history.note_entries(entries.unwrap_or(0), now);
         gate
+    }
+
+    /// Changes the name under which decisions are logged.
+    pub(super) fn rename(&mut self, name: &str) {
+        name.clone_into(&mut self.name);
     }
 
     /// Returns an error if `update` needs an operator and none has accepted it. The update waits
@@ -117,7 +134,7 @@ impl Gate {
         let waiting = waiting.filter(|waiting| is_start || waiting.sha256 == update.sha256);
         if let Err(waits) = ensure_needs_no_operator(self.file, update, cause, waiting) {
             let (rejection, report) = *waits;
-            self.held = Some(HeldUpdate { report, accepted_by: None });
+            self.held = Some(PendingUpdate { report, accepted_by: None });
             return Err(rejection);
         }
         if self.passed.as_ref() != Some(&sha256) {
@@ -146,9 +163,9 @@ impl Gate {
     }
 
     /// The update that waits, and why recent clients were not asked about the file in use.
-    pub(super) fn report(&self, max_new_hits: Option<String>) -> DryRunReport {
+    pub(super) fn report(&self) -> DryRunReport {
         let (waiting, acceptable) = (self.waiting().cloned(), self.acceptable().is_some());
-        DryRunReport { waiting, acceptable, max_new_hits }
+        DryRunReport { waiting, acceptable, max_new_hits: self.untried.clone() }
     }
 
     /// Whether the held update may be used at `now`, although its file has not changed.
@@ -176,7 +193,7 @@ impl Gate {
     /// Makes an update of any name of the file wait, unless one waits.
     pub(super) fn wait_for(&mut self, waiting: Option<&WaitingReport>) {
         let waiting = waiting.filter(|_| self.held.is_none());
-        let held = |it: &WaitingReport| HeldUpdate { report: it.clone(), accepted_by: None };
+        let held = |it: &WaitingReport| PendingUpdate { report: it.clone(), accepted_by: None };
         self.held = waiting.map(held).or_else(|| self.held.take());
     }
 
@@ -206,25 +223,23 @@ impl Gate {
     }
 
     /// Records that the update with this SHA-256, in hex, replaces a file with this number of
-    /// entries. Returns whether an operator accepted it: the decision is then logged, and earlier
-    /// entries and new hits no longer matter.
+    /// entries. If an operator accepted it, earlier entries and new hits no longer matter.
     pub(super) fn record_use(
         &mut self,
         sha256: &str,
         entries_before: u64,
         now: SystemTime,
-    ) -> bool {
+    ) -> Option<Acceptance> {
         let held = self.held.take();
         self.clear();
         match held {
-            Some(HeldUpdate { report, accepted_by: Some(peer) }) if report.sha256 == sha256 => {
-                log_acceptance(self.file, &self.name, &report, &peer);
+            Some(PendingUpdate { report, accepted_by: Some(peer) }) if report.sha256 == sha256 => {
                 self.history = History::default();
-                true
+                Some(Acceptance { file: self.file, name: self.name.clone(), report, peer })
             }
             Some(_) | None => {
                 self.history.note_entries(entries_before, now);
-                false
+                None
             }
         }
     }
@@ -239,7 +254,7 @@ impl Gate {
         if report.sha256 != HEXLOWER.encode(sha256) {
             return Err(AcceptError::Another(subject, report.sha256, self.file));
         }
-        self.held = Some(HeldUpdate { report, accepted_by: Some(peer.to_owned()) });
+        self.held = Some(PendingUpdate { report, accepted_by: Some(peer.to_owned()) });
         Ok(())
     }
 }
@@ -249,26 +264,29 @@ pub(crate) fn subject(file: GuardFile, name: &str) -> String {
     format!("{} {name:?}", file.as_str())
 }
 
-/// The file may have changed after the command, so that the command alone counts for nothing.
-fn log_acceptance(file: GuardFile, name: &str, report: &WaitingReport, peer: &str) {
-    let WaitingReport { sha256, revision, entries, new_hits, .. } = report;
-    let clients = report.client_list();
-    match file {
-        GuardFile::Filter => warn!(
-            target: "keygate::client_key",
-            filter = name, peer, sha256, revision, entries, new_hits, clients,
-            "filter update accepted by an operator"
-        ),
-        GuardFile::List => warn!(
-            target: "keygate::client_key",
-            list = name, peer, sha256, entries, new_hits, clients,
-            "list update accepted by an operator"
-        ),
-        GuardFile::Service => warn!(
-            target: "keygate::client_key",
-            service = name, peer, sha256, path = report.path, new_hits, clients,
-            "certificate update accepted by an operator"
-        ),
+impl Acceptance {
+    /// Logs the decision, once the update is in use.
+    pub(super) fn log(&self) {
+        let Self { file, name, report, peer } = self;
+        let WaitingReport { sha256, revision, entries, new_hits, .. } = report;
+        let clients = report.client_list();
+        match file {
+            GuardFile::Filter => warn!(
+                target: "keygate::client_key",
+                filter = name, peer, sha256, revision, entries, new_hits, clients,
+                "filter update accepted by an operator"
+            ),
+            GuardFile::List => warn!(
+                target: "keygate::client_key",
+                list = name, peer, sha256, entries, new_hits, clients,
+                "list update accepted by an operator"
+            ),
+            GuardFile::Service => warn!(
+                target: "keygate::client_key",
+                service = name, peer, sha256, path = report.path, new_hits, clients,
+                "certificate update accepted by an operator"
+            ),
+        }
     }
 }
 

@@ -2,16 +2,19 @@
 
 use std::sync::Arc;
 
+use tracing::warn;
+
 use super::credential_files::NamesCredentials;
-use super::credential_source::{ConfigurationHits, CredentialSource};
+use super::credential_source::CredentialSource;
 use super::filter::FilterSource;
 use super::list::ListSource;
-use super::{Sources, Staged, StagedSources, exponents_of};
+use super::{Sources, Staged, StagedSources, exponents_of, former};
 use crate::guard::{Guard, WeakChecks};
-use crate::snapshot::load::check::dry_run::DryRun;
+use crate::snapshot::load::check::dry_run::{DryRun, NewHits};
 use crate::snapshot::load::error::LoadError;
 use crate::snapshot::load::links::JudgementLinks;
 use crate::snapshot::load::load_errors::{LoadErrors, all};
+use crate::snapshot::report::client_list;
 
 impl Sources {
     /// A guard with the filters, lists and weak-key checks in use.
@@ -31,10 +34,10 @@ impl Sources {
     /// Returns an error for each service of which too many recent clients would be rejected.
     pub(in crate::snapshot::load) fn try_on_clients(
         &self,
-        staged: &mut StagedSources,
+        staged: &StagedSources,
         links: &JudgementLinks,
         dry_run: &DryRun,
-    ) -> Result<(), LoadErrors> {
+    ) -> Result<Vec<ConfigurationHits>, LoadErrors> {
         let filters = staged.filters.iter().filter_map(|it| it.source(&self.filters));
         let lists = staged.lists.iter().filter_map(|it| it.source(&self.lists));
         let next =
@@ -42,8 +45,7 @@ impl Sources {
         let guards = [&self.guard(links), &next.with_answers(links.answers.clone())];
         let services = tried(&self.services, &staged.services, guards, dry_run);
         let authorizers = tried(&self.authorizers, &staged.authorizers, guards, dry_run);
-        staged.hits = all(services.into_iter().chain(authorizers).filter_map(Result::transpose))?;
-        Ok(())
+        all(services.into_iter().chain(authorizers))
     }
 }
 
@@ -61,17 +63,69 @@ fn guard<'a>(
         .fold(guard, |guard, (filter, exponents)| guard.with_related_exponents(&filter, exponents))
 }
 
-/// The result of [`CredentialSource::try_configuration`] for each source that was in use before.
+/// The result of [`CredentialSource::try_configuration`] for each source that was in use before, also
+/// under another name.
 fn tried<C: NamesCredentials>(
     in_use: &[CredentialSource<C>],
     staged: &[Staged<CredentialSource<C>>],
     guards: [&Guard; 2],
     dry_run: &DryRun,
-) -> Vec<Result<Option<ConfigurationHits>, LoadError>> {
-    let staged = staged.iter().filter_map(|it| it.source(in_use));
-    let tried = staged.filter_map(|source| {
-        let before = in_use.iter().find(|before| before.id() == source.id())?;
+) -> Vec<Result<ConfigurationHits, LoadError>> {
+    let staged: Vec<_> = staged.iter().filter_map(|it| it.source(in_use)).collect();
+    let configured: Vec<_> = staged.iter().map(|it| it.name()).collect();
+    let tried = staged.iter().filter_map(|source| {
+        let before = former(in_use, source.id(), source.config(), &configured)?;
         Some(source.try_configuration(before, guards, dry_run))
     });
     tried.collect()
+}
+
+impl<C: NamesCredentials> CredentialSource<C> {
+    /// Tries the change from `before` on the recent clients of the service. `guards` are the one in
+    /// use and the next one.
+    ///
+    /// # Errors
+    /// Returns an error if the change would reject more of them than `max_new_hits`.
+    fn try_configuration(
+        &self,
+        before: &Self,
+        guards: [&Guard; 2],
+        dry_run: &DryRun,
+    ) -> Result<ConfigurationHits, LoadError> {
+        let verifiers = [before, self].map(|it| it.credentials.client_verifier.as_ref());
+        let is_same = verifiers.iter().flatten().collect::<Vec<_>>();
+        let is_same = matches!(is_same.as_slice(), [one, other] if Arc::ptr_eq(one, other));
+        let [was, is] = verifiers.map(|it| it.filter(|_| !is_same).map(AsRef::as_ref));
+        let [guard_before, guard] = guards;
+        let files = self.config.credential_files();
+        let (hits, recent) = dry_run.new_hits_of_configuration(
+            before.id,
+            (guard_before, before.config.policy(), was),
+            (guard, self.config.policy(), is),
+        );
+        if let Some(allowed) = files.max_new_hits.filter(|allowed| hits.count > *allowed) {
+            let (owner, hits) = (files.owner(), (hits.count, client_list(&hits.clients)));
+            return Err(LoadError::NewHits { owner, hits, recent, allowed });
+        }
+        Ok(ConfigurationHits { service: files.name.to_owned(), hits, recent })
+    }
+}
+
+/// The recent clients of a service that a configuration newly rejects.
+pub(in crate::snapshot::load) struct ConfigurationHits {
+    service: String,
+    hits: NewHits,
+    /// Number of recent clients.
+    recent: usize,
+}
+
+impl ConfigurationHits {
+    /// Logs the clients, if there is one.
+    pub(in crate::snapshot::load) fn log(&self) {
+        let Self { service, hits, recent } = self;
+        if hits.count > 0 {
+            let (new_hits, clients) = (hits.count, client_list(&hits.clients));
+            warn!(service, new_hits, recent, clients, "the configuration rejects recent clients");
+        }
+    }
 }

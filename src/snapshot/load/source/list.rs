@@ -38,8 +38,6 @@ pub(crate) struct ListSource {
     metrics: ListMetrics<ListRejectionReason>,
     list: LastGood<LoadedList>,
     is_stale: bool,
-    /// Why `max_new_hits` was not checked when the list replaced another one.
-    untried: Option<String>,
     /// Why the copy in the state directory is in use at the start, and not the file.
     rejection: Option<ListFileError>,
     /// Holds updates that wait for the operator.
@@ -65,7 +63,7 @@ impl ListSource {
             Some(_) => None,
             None => {
                 let name = record.map_or(&*config.name, |(name, _)| name);
-                kept.get_or_init(|| context.kept_lists.read(&config, name)).clone()
+                kept.get_or_init(|| context.saved_lists.read(&config, name)).clone()
             }
         };
         let before = || match in_use {
@@ -75,17 +73,17 @@ impl ListSource {
         let gate_before = in_use.map(|it| (&it.gate, it.list().len() as u64));
         let of_record = record.map(|(_, record)| record);
         let (file, now) = (GuardFile::List, context.now);
-        let mut gate = Gate::of_loaded(file, &config.name, gate_before, of_record, now);
-        let mut untried = None;
+        let gate_before = Gate::of_loaded(file, &config.name, gate_before, of_record, now);
+        let mut gate = gate_before.clone();
         let read = || {
+            gate.clone_from(&gate_before); // the result of an earlier attempt was dropped
             let (update, before) = (read(&config, before)?, before());
             gate.wait_for(context.rollback.waiting(file, &HEXLOWER.encode(&update.sha256)));
-            untried = None;
             if !before.as_ref().is_some_and(|before| before.has_same_entries(&update.list)) {
-                let (dry_run, is_start) = (context.dry_run, in_use.is_none());
+                let (dry_run, is_start) = (context.dry_run, context.is_start);
                 ensure_may_be_used(&config, &mut gate, before, &update, dry_run, is_start)?;
                 let limit = config.max_new_hits.filter(|_| in_use.is_some() || record.is_some());
-                untried = dry_run.untried(limit);
+                gate.untried = dry_run.untried(None, limit);
             }
             Ok(update)
         };
@@ -112,15 +110,14 @@ impl ListSource {
             },
         };
         let metrics = context.metrics.list(&config.name);
-        Ok(Self { config, metrics, list, is_stale: false, untried, rejection, gate })
+        Ok(Self { config, metrics, list, is_stale: false, rejection, gate })
     }
 
     /// Logs and counts the first value, which is now in use.
     pub(crate) fn show_loaded(&mut self, now: SystemTime) {
         let (entries, sha256) = (self.list().len(), HEXLOWER.encode(&self.list.get().sha256));
         if self.gate.has_accepted(&sha256) {
-            let _ = self.gate.record_use(&sha256, entries as u64, now);
-            self.metrics.accepted.inc();
+            self.record_use(&sha256, entries as u64, now);
         }
         self.metrics.record_loaded(entries, self.list().date());
         self.log_loaded(entries, None);
@@ -139,7 +136,7 @@ impl ListSource {
             before,
             signed_by = signature.map(FileSignature::key_id),
             comment = signature.map(FileSignature::comment),
-            max_new_hits = self.untried,
+            max_new_hits = self.gate.untried,
             "list loaded"
         );
     }
@@ -184,7 +181,7 @@ impl ListSource {
         let before = Some(self.list().clone());
         match ensure_may_be_used(&self.config, &mut self.gate, before, &update, dry_run, false) {
             Ok(()) => {
-                self.untried = dry_run.untried(self.config.max_new_hits);
+                self.gate.untried = dry_run.untried(None, self.config.max_new_hits);
                 self.activate(update, now)
             }
             Err(needs_operator) => self.reject(&needs_operator.into(), now),
@@ -204,9 +201,7 @@ impl ListSource {
     fn activate(&mut self, list: LoadedList, now: SystemTime) -> ValueChange {
         let (entries, before) = (list.list.len(), self.list().len());
         let sha256 = HEXLOWER.encode(&list.sha256);
-        if self.gate.record_use(&sha256, before as u64, now) {
-            self.metrics.accepted.inc();
-        }
+        self.record_use(&sha256, before as u64, now);
         self.list.replace(list, now);
         self.rejection = None;
         self.metrics.record_loaded(entries, self.list().date());
@@ -214,6 +209,13 @@ impl ListSource {
         self.log_warnings(now);
         self.check_age(now);
         ValueChange::Replaced
+    }
+
+    fn record_use(&mut self, sha256: &str, entries_before: u64, now: SystemTime) {
+        if let Some(accepted) = self.gate.record_use(sha256, entries_before, now) {
+            accepted.log();
+            self.metrics.accepted.inc();
+        }
     }
 
     /// Logs the warnings. [`Self::check_age`] logs that of the age once.
@@ -318,15 +320,14 @@ impl ListSource {
     /// Why the list with this SHA-256 is not in use; `None` if it is. The text is empty if its file
     /// is being written.
     pub(crate) fn problem_of(&self, sha256: &[u8; 32]) -> Option<String> {
-        let problem = || self.list.last_reload().error.unwrap_or_default();
-        (self.list.get().sha256 != *sha256).then(problem)
+        (self.list.get().sha256 != *sha256).then(|| self.list.problem())
     }
 
     /// The list in use and the result of the last attempt to read it.
     pub(crate) fn report(&self) -> ListReport {
         let last_reload = self.list.last_reload();
         ListReport {
-            dry_run: self.gate.report(self.untried.clone()),
+            dry_run: self.gate.report(),
             last_good_in_use: self.rejection.is_some(),
             ..ListReport::new(self.list.get(), &self.config.path, self.is_stale, last_reload)
         }

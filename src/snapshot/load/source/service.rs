@@ -54,7 +54,7 @@ impl ServiceSource {
     pub(crate) fn report(&self) -> ServiceReport {
         let (expiry, crls) = (self.expiry(), self.credentials.crls());
         ServiceReport {
-            dry_run: self.gates.report(self.tried.clone()),
+            dry_run: self.gates.report(),
             ..ServiceReport::new(&self.config, expiry, crls, self.last_reload())
         }
     }

@@ -11,7 +11,9 @@ use rustls::ClientConfig;
 use rustls::pki_types::CertificateDer;
 
 pub(in crate::snapshot::load) use self::client_auth::MAX_CRL_SIZE;
-pub(super) use self::client_auth::{CRLS, ClientAuth, KnownClients, PartialUpdate, TRUST_ANCHORS};
+pub(super) use self::client_auth::{
+    Attempt, CRLS, ClientAuth, KnownClients, PartialUpdate, ReadClients, TRUST_ANCHORS,
+};
 use self::service_file::{KeyPair, ServiceFile};
 use super::client_gates::ClientGates;
 use super::credential_files::CredentialFiles;
@@ -20,10 +22,10 @@ use crate::config::{AlpnProtocol, Protocol};
 use crate::snapshot::credential_unit::CredentialUnit;
 use crate::snapshot::load::context::LoadContext;
 use crate::snapshot::load::error::LoadError;
-use crate::snapshot::load::kept_credentials::KeptFile;
 use crate::snapshot::load::last_good::LastGood;
 use crate::snapshot::load::load_errors::{LoadErrors, both};
 use crate::snapshot::load::private_key::ExposedKeyFile;
+use crate::snapshot::load::saved_credentials::SavedFile;
 use crate::spki::Fingerprint;
 use crate::tls::{self, CertificateRole, ClientVerifier, Credentials, Crls, TrustAnchors};
 
@@ -98,18 +100,19 @@ impl ServiceCredentials {
     }
 
     /// Puts `clients` in use, which [`LastGood::reread`] has read. Open connections then need a
-    /// new check only if the CAs or the CRLs have changed. Returns which have.
+    /// new check only if the CAs or the CRLs have changed. Returns which have, and their names.
     pub(super) fn replace_clients(
         &mut self,
         clients: ClientAuth,
         files: CredentialFiles<'_>,
-    ) -> Vec<CredentialUnit> {
-        let changed = clients.changed_since(self.clients.get());
+    ) -> (Vec<CredentialUnit>, String) {
+        let before = self.clients.get();
+        let (changed, names) = (clients.changed_since(before), clients.names_since(before));
         *self.clients.get_mut() = clients;
         if !changed.is_empty() {
             self.rebuild_client_verifier(files);
         }
-        changed
+        (changed, names)
     }
 
     /// The CRLs of the CAs of clients.
@@ -123,7 +126,7 @@ impl ServiceCredentials {
     }
 
     /// The files with the CAs and CRLs of clients.
-    pub(super) fn kept_files(&self) -> impl Iterator<Item = KeptFile> {
+    pub(super) fn saved_files(&self) -> impl Iterator<Item = SavedFile> {
         self.clients.get().files()
     }
 

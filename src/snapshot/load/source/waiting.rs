@@ -1,36 +1,43 @@
-//! The updates that wait for the operator, of all sources.
+//! The updates of all sources that wait for the operator, and how they are accepted.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::Sources;
 use super::gate::{self, AcceptError};
+use crate::snapshot::load::Loader;
 use crate::snapshot::operator_decision::GuardFile;
 use crate::snapshot::report::WaitingReport;
 
-impl Sources {
-    /// Accepts the waiting update with this SHA-256 of the filter, list or service with this name.
-    pub(in crate::snapshot::load) fn accept(
+impl Loader {
+    /// Accepts the waiting update of the filter, list or service with this name on behalf of `peer`,
+    /// if it has this SHA-256. The next [`Loader::refresh`] uses it.
+    ///
+    /// # Errors
+    /// Returns an error if there is no such file, if no update waits, or if the waiting update has
+    /// another SHA-256.
+    pub fn accept(
         &mut self,
         file: GuardFile,
         name: &str,
         sha256: &[u8; 32],
         peer: &str,
     ) -> Result<(), AcceptError> {
+        let Sources { filters, lists, services, authorizers, .. } = &mut self.sources;
         let accepted = match file {
             GuardFile::Filter => {
-                let filter = self.filters.iter_mut().find(|it| it.name() == name);
+                let filter = filters.iter_mut().find(|it| it.name() == name);
                 filter.map(|filter| filter.gate_mut().accept(sha256, peer))
             }
             GuardFile::List => {
-                let list = self.lists.iter_mut().find(|it| it.config().name == name);
+                let list = lists.iter_mut().find(|it| it.config().name == name);
                 list.map(|list| list.gate_mut().accept(sha256, peer))
             }
             GuardFile::Service => {
-                let service = self.services.iter_mut().find(|it| it.name() == name);
+                let service = services.iter_mut().find(|it| it.name() == name);
                 let service = service.map(|service| service.accept(sha256, peer));
                 service.or_else(|| {
-                    let authorizer = self.authorizers.iter_mut().find(|it| it.name() == name);
+                    let authorizer = authorizers.iter_mut().find(|it| it.name() == name);
                     authorizer.map(|authorizer| authorizer.accept(sha256, peer))
                 })
             }
@@ -38,30 +45,44 @@ impl Sources {
         accepted.unwrap_or_else(|| Err(AcceptError::Unknown(gate::subject(file, name))))
     }
 
-    /// Why the content with this SHA-256 is not in use for the filter or list with this name;
-    /// `None` if it is. The text is empty if the file is being written.
-    pub(in crate::snapshot::load) fn problem_of(
+    /// Checks that the accepted update with this SHA-256 is in use.
+    ///
+    /// # Errors
+    /// Returns an error if the update was rejected for another reason, or if its file is being
+    /// written.
+    pub fn ensure_in_use(
         &self,
         file: GuardFile,
         name: &str,
         sha256: &[u8; 32],
-    ) -> Option<String> {
-        match file {
+    ) -> Result<(), AcceptError> {
+        let Sources { filters, lists, services, authorizers, .. } = &self.sources;
+        let problem = match file {
             GuardFile::Filter => {
-                self.filters.iter().find(|it| it.name() == name)?.problem_of(sha256)
+                let filter = filters.iter().find(|it| it.name() == name);
+                filter.and_then(|filter| filter.problem_of(sha256))
             }
             GuardFile::List => {
-                self.lists.iter().find(|it| it.config().name == name)?.problem_of(sha256)
+                let list = lists.iter().find(|it| it.config().name == name);
+                list.and_then(|list| list.problem_of(sha256))
             }
             GuardFile::Service => {
-                let service = self.services.iter().find(|it| it.name() == name);
-                let authorizer = self.authorizers.iter().find(|it| it.name() == name);
+                let service = services.iter().find(|it| it.name() == name);
+                let authorizer = authorizers.iter().find(|it| it.name() == name);
                 let problem = service.and_then(|service| service.problem_of(sha256));
                 problem.or_else(|| authorizer?.problem_of(sha256))
             }
+        };
+        let subject = gate::subject(file, name);
+        match problem {
+            None => Ok(()),
+            Some(problem) if problem.is_empty() => Err(AcceptError::BeingWritten(subject)),
+            Some(problem) => Err(AcceptError::Rejected(subject, problem)),
         }
     }
+}
 
+impl Sources {
     /// The updates of CAs and CRLs that wait, by the path of their file.
     pub(in crate::snapshot::load) fn waiting_files(&self) -> BTreeMap<PathBuf, WaitingReport> {
         let services = self.services.iter().flat_map(|it| it.gates.waiting());

@@ -3,20 +3,23 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use super::{CredentialSource, NamesCredentials, ServiceCredentials};
+use super::{CredentialSource, NamesCredentials, RejectedUnit, ServiceCredentials};
 use crate::guard::{Depth, Guard};
 use crate::snapshot::credential_unit::{CredentialRejectionReason, CredentialUnit};
 use crate::snapshot::crl_rejection_reason::CrlRejectionReason;
 use crate::snapshot::expiry::Expiry;
 use crate::snapshot::load::own_key::OwnKey;
 use crate::snapshot::report::{CertificateExpiry, ReloadReport};
-use crate::snapshot::warning::Warning;
+use crate::snapshot::warning::{COPY_IN_USE, Warning};
 use crate::spki;
 use crate::tls::{CertificateRole, CertificateSummary, TrustAnchors};
 
 impl<C: NamesCredentials> CredentialSource<C> {
-    /// Sets the metrics of all units.
+    /// Sets the metrics of all units, and those that show when certificates and CRLs expire.
     pub(crate) fn show(&self) {
+        for (role, expiry) in self.certificate_expiries() {
+            self.metrics.set_certificate_not_after(self.name(), role, expiry as f64);
+        }
         for unit in self.config.credential_files().units() {
             let is_usable = !self.rejected.iter().any(|rejected| rejected.unit == unit);
             if unit == CredentialUnit::Crls {
@@ -44,6 +47,11 @@ impl<C: NamesCredentials> CredentialSource<C> {
             [asker_ca.last_reload(), clients.last_reload(), upstream.last_reload()],
         );
         others.into_iter().for_each(|other| last.join(other));
+        let is_copied = self.copied().next().is_some();
+        for error in last.error.iter_mut().filter(|_| is_copied) {
+            error.push_str(COPY_IN_USE);
+        }
+        last.files.clone_from(&self.updated);
         last
     }
 
@@ -65,13 +73,16 @@ impl<C: NamesCredentials> CredentialSource<C> {
         keys.collect()
     }
 
+    /// The rejected units in whose place copies are in use since the start.
+    fn copied(&self) -> impl Iterator<Item = &RejectedUnit> {
+        let is_copied = |unit: &CredentialUnit| CredentialUnit::OF_CLIENTS.contains(unit);
+        self.rejected.iter().filter(move |rejected| self.has_copies && is_copied(&rejected.unit))
+    }
+
     /// The conditions of the files that an operator must mend.
     pub(crate) fn warnings(&self, now: SystemTime) -> Vec<Warning> {
         let files = self.config.credential_files();
-        let copied = self.rejected.iter().filter(|rejected| {
-            self.has_copies && CredentialUnit::OF_CLIENTS.contains(&rejected.unit)
-        });
-        let last_good = copied.map(|rejected| {
+        let last_good = self.copied().map(|rejected| {
             let (owner, error) = (files.owner(), rejected.error.clone());
             Warning::LastGoodFilesInUse { owner, error }
         });

@@ -19,8 +19,8 @@ use crate::snapshot::load::context::LoadContext;
 use crate::snapshot::load::failure::{Failure, ReadError};
 use crate::snapshot::load::file::read_with;
 use crate::snapshot::load::file_record::FileRecord;
-use crate::snapshot::load::kept_filters;
-use crate::snapshot::load::signed::{LoadedFilter, ReadFilter, verify_beside, verify_kept};
+use crate::snapshot::load::saved_filters;
+use crate::snapshot::load::signed::{LoadedFilter, ReadFilter, verify_beside, verify_saved};
 use crate::snapshot::load::source::gate::Gate;
 use crate::snapshot::operator_decision::GuardFile;
 use crate::snapshot::report::WaitingReport;
@@ -32,13 +32,11 @@ pub(super) struct FirstValue {
     pub(super) is_last_good: bool,
     /// Why the file is not used.
     pub(super) rejection: Option<FilterRejection>,
-    /// Why `max_new_hits` was not checked, if the file has changed.
-    pub(super) untried: Option<String>,
 }
 
 impl FirstValue {
     fn from_file(filter: LoadedFilter) -> Self {
-        Self { filter, is_last_good: false, rejection: None, untried: None }
+        Self { filter, is_last_good: false, rejection: None }
     }
 }
 
@@ -72,8 +70,8 @@ pub(super) fn under_new_settings(
     let report = report_of(config, &update.named, entries, context);
     match gate.check(report, None, false, context.now) {
         Ok(()) => {
-            let untried = context.dry_run.untried(config.max_new_hits);
-            Ok(FirstValue { untried, ..FirstValue::from_file(update) })
+            gate.untried = context.dry_run.untried(None, config.max_new_hits);
+            Ok(FirstValue::from_file(update))
         }
         // The filter in use has another name, which the operator knows.
         Err(waits) if *in_use.name != *config.name => Err(waits.without_file_in_use().into()),
@@ -84,7 +82,7 @@ pub(super) fn under_new_settings(
             check_content(config, &in_use.filter, watermark, context.now)?;
             let (filter, is_last_good) = (Arc::clone(in_use), before.is_last_good);
             let filter = LoadedFilter { named: filter, signature };
-            Ok(FirstValue { filter, is_last_good, rejection: Some(waits.into()), untried: None })
+            Ok(FirstValue { filter, is_last_good, rejection: Some(waits.into()) })
         }
     }
 }
@@ -117,11 +115,11 @@ pub(super) fn of_new_source(
     gate.wait_for(context.rollback.waiting(GuardFile::Filter, &sha256));
     let entries = gate.entries_before(0, context.now);
     let report = report_of(config, &update.named, entries, context);
-    match gate.check(report, None, true, context.now) {
+    match gate.check(report, None, context.is_start, context.now) {
         Ok(()) => {
             let limit = config.max_new_hits.filter(|_| last_sha256.is_some());
-            let untried = context.dry_run.untried(limit);
-            Ok(FirstValue { untried, ..FirstValue::from_file(update) })
+            gate.untried = context.dry_run.untried(None, limit);
+            Ok(FirstValue::from_file(update))
         }
         Err(waits) => match last_good(config, context) {
             Some(filter) => in_place(filter, waits.into()),
@@ -186,7 +184,7 @@ fn report_of(
 fn last_good(config: &FilterConfig, context: LoadContext<'_>) -> Option<LoadedFilter> {
     let record = record_of(config, context)?;
     let (directory, sha256) = (context.rollback.directory()?, record.last_good.as_deref()?);
-    let path = kept_filters::path_in(directory, sha256);
+    let path = saved_filters::path_in(directory, sha256);
     let checked = read_copy(&path, sha256, config.max_size).and_then(|file| {
         let signature = verify_filter(config, &path, record.signature.as_deref(), &file.filter)?;
         let read = ReadFilter { file, signature };
@@ -227,7 +225,7 @@ fn verify_filter(
     filter: &Filter,
 ) -> Result<Option<Arc<FileSignature>>, SignatureError> {
     let (header, bits) = filter.to_parts();
-    let signature = verify_kept(path, config.minisign_key.as_deref(), signature, &[&header, bits]);
+    let signature = verify_saved(path, config.minisign_key.as_deref(), signature, &[&header, bits]);
     Ok(signature?.map(Arc::new))
 }
 

@@ -28,9 +28,10 @@ impl FilterSource {
         context: LoadContext<'_>,
     ) -> Result<Self, LoadErrors> {
         let now = context.now;
-        let mut gate = first_value::gate(&config, before.map(Self::in_use), context);
-        let mut first = None;
+        let gate_before = first_value::gate(&config, before.map(Self::in_use), context);
+        let (mut gate, mut first) = (gate_before.clone(), None);
         let mut choose = || {
+            gate.clone_from(&gate_before); // the result of an earlier attempt was dropped
             let value = match before {
                 Some(before) => {
                     first_value::under_new_settings(&config, before.in_use(), &mut gate, context)
@@ -52,11 +53,8 @@ impl FilterSource {
             },
         );
         let filter = filter.map_err(|rejection| errors_of(&config, rejection, context.file))?;
-        let (mut is_last_good, mut rejection, mut untried) = (false, None, None);
-        if let Some(first) = first {
-            (is_last_good, untried) = (first.is_last_good, first.untried);
-            rejection = first.rejection.map(Arc::new);
-        }
+        let (is_last_good, rejection) =
+            first.map_or((false, None), |it| (it.is_last_good, it.rejection.map(Arc::new)));
         if rejection.is_none() {
             gate.forget_waiting();
         }
@@ -67,7 +65,6 @@ impl FilterSource {
             filter,
             is_stale: false,
             is_last_good,
-            untried,
             rejection,
             last_rejection: None,
             gate,

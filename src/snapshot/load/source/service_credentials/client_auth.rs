@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
+use tracing::warn;
 
 use super::service_file::ServiceFile;
 use crate::config::ClientAuthMode;
@@ -12,10 +13,10 @@ use crate::snapshot::credential_unit::CredentialUnit;
 use crate::snapshot::load::context::LoadContext;
 use crate::snapshot::load::error::LoadError;
 use crate::snapshot::load::failure::{Failure, ReadError};
-use crate::snapshot::load::kept_credentials::{KeptCredentials, KeptFile, sha256};
 use crate::snapshot::load::last_good::LastGood;
 use crate::snapshot::load::load_errors::{LoadErrors, both, none_of};
-use crate::snapshot::load::source::client_gates::{ClientGates, Trial};
+use crate::snapshot::load::saved_credentials::{SavedCredentials, SavedFile, sha256};
+use crate::snapshot::load::source::client_gates::{ClientGates, ClientUpdate};
 use crate::snapshot::load::source::credential_files::CredentialFiles;
 use crate::snapshot::load::source::timed;
 use crate::tls::{ClientVerifier, CrlIssuers, CrlLoader, CrlMarks, Crls, TrustAnchors};
@@ -24,6 +25,9 @@ use crate::tls::{ClientVerifier, CrlIssuers, CrlLoader, CrlMarks, Crls, TrustAnc
 pub(in crate::snapshot::load::source) const CRLS: &str = "client_auth.crls";
 /// The configuration key that names the file with the CAs of clients.
 pub(in crate::snapshot::load::source) const TRUST_ANCHORS: &str = "client_auth.trust_anchors";
+/// Why recent clients were not asked about an update that waited before the start, in reports.
+const NO_COPY: &str =
+    "not checked: an update waited, and state.dir has no copy of the files before it";
 /// Maximum size of a file with CRLs, 128 MiB: more than a million entries with serial numbers of 20
 /// octets, in PEM.
 pub(in crate::snapshot::load) const MAX_CRL_SIZE: u64 = 128 << 20;
@@ -45,8 +49,12 @@ pub(super) struct ClientCas {
     /// The CAs that may sign CRLs; `None` without any CA.
     issuers: Option<Arc<CrlIssuers>>,
     /// The files with the CAs.
-    files: Vec<KeptFile>,
+    files: Vec<SavedFile>,
 }
+
+/// The accepted part of an update with the last good value of the rest, and why the rest is rejected.
+/// `None` if there is no last good value.
+pub(in crate::snapshot::load::source) type ReadClients = (Option<ClientAuth>, Vec<LoadError>);
 
 /// An update of which a part is rejected.
 #[derive(Debug, thiserror::Error)]
@@ -59,20 +67,9 @@ pub(in crate::snapshot::load::source) struct PartialUpdate {
 }
 
 impl PartialUpdate {
-    /// What can be used, and the errors of the rest.
-    pub(in crate::snapshot::load::source) fn parts(
-        read: Result<ClientAuth, Self>,
-    ) -> (Option<ClientAuth>, Vec<LoadError>) {
-        match read {
-            Ok(auth) => (Some(auth), Vec::new()),
-            Err(Self { usable, errors }) => (usable, errors.into_vec()),
-        }
-    }
-
-    /// The reverse of [`PartialUpdate::parts`].
+    /// The update that is `usable` in spite of `errors`.
     pub(in crate::snapshot::load::source) fn result(
-        usable: Option<ClientAuth>,
-        errors: Vec<LoadError>,
+        (usable, errors): ReadClients,
     ) -> Result<ClientAuth, Self> {
         match none_of(errors) {
             Ok(()) => Ok(usable.unwrap_or_default()),
@@ -87,6 +84,17 @@ impl ReadError for PartialUpdate {
     }
 }
 
+/// The CAs and CRLs that an attempt reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::snapshot::load::source) enum Attempt {
+    /// All files.
+    All,
+    /// The CAs without CRLs.
+    Cas,
+    /// The CRLs. The CAs in use, or their copies, stay, because an update of them waits.
+    Crls,
+}
+
 /// Known CAs and CRLs at the time when their files are read.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::snapshot::load::source) struct KnownClients<'a> {
@@ -94,13 +102,13 @@ pub(in crate::snapshot::load::source) struct KnownClients<'a> {
     pub(in crate::snapshot::load::source) in_use: Option<&'a ClientAuth>,
     /// Whether the configuration names the same files as before.
     pub(in crate::snapshot::load::source) has_same_files: bool,
-    /// Whether the CAs in use, or their copies, stay, because an update of them waits.
-    pub(in crate::snapshot::load::source) keeps_cas: bool,
+    /// The CAs and CRLs to read.
+    pub(in crate::snapshot::load::source) attempt: Attempt,
     /// Whether what is in use stays in use if its update is rejected. A new configuration may name
     /// fewer files.
     pub(in crate::snapshot::load::source) is_reload: bool,
     /// The copies, if they may be used.
-    pub(in crate::snapshot::load::source) kept: Option<&'a KeptCredentials>,
+    pub(in crate::snapshot::load::source) kept: Option<&'a SavedCredentials>,
     /// The newest versions that were in use.
     pub(in crate::snapshot::load::source) marks: &'a CrlMarks,
     /// The current time, in seconds since the Unix epoch.
@@ -122,20 +130,31 @@ impl ClientAuth {
         context: LoadContext<'_>,
     ) -> Result<(LastGood<Self>, Option<LoadErrors>), LoadErrors> {
         let paths = files.of_clients();
-        let with_copies = KnownClients { kept: Some(context.kept_credentials), ..known };
-        let is_start = known.in_use.is_none();
+        let with_copies = KnownClients { kept: Some(context.saved_credentials), ..known };
+        let is_first = known.in_use.is_none();
         let in_use = match known.in_use {
             Some(in_use) => known.has_same_files.then(|| in_use.clone()),
             None if gates.is_empty() => None,
             None => Self::copies(files, with_copies),
         };
+        if in_use.is_none() && !gates.is_empty() {
+            warn!(
+                service = files.name,
+                "an update that waited is used, because there is no copy of the files before it"
+            );
+            *gates = ClientGates::default();
+            gates.untried = Some(NO_COPY.to_owned());
+        }
+        let gates_before = gates.clone();
         let mut read = |known: KnownClients<'_>| {
-            let read = |keeps_cas| {
-                let known = if keeps_cas { with_copies } else { known };
-                Self::read(files, KnownClients { keeps_cas, ..known })
+            gates.clone_from(&gates_before); // the result of an earlier attempt was dropped
+            let read = |attempt| {
+                let known = if attempt == Attempt::Crls { with_copies } else { known };
+                Self::read(files, KnownClients { attempt, ..known })
             };
-            let Some(in_use) = &in_use else { return read(false) };
-            Trial { files, service, in_use, gates, dry_run: context.dry_run, is_start }.read(read)
+            let Some(in_use) = &in_use else { return PartialUpdate::result(read(Attempt::All)) };
+            let (dry_run, is_start) = (context.dry_run, context.is_start);
+            ClientUpdate { files, service, in_use, gates, dry_run, is_start }.read(read)
         };
         let loaded = timed(context, || {
             LastGood::load(paths.clone(), context.now, context.max_wait, || read(known))
@@ -143,11 +162,11 @@ impl ClientAuth {
         let (auth, rejection) = match loaded {
             Ok(loaded) => return Ok((loaded, None)),
             Err(PartialUpdate { usable: Some(auth), errors })
-                if !is_start || errors.iter().all(waits) =>
+                if !is_first || errors.iter().all(waits) =>
             {
                 (auth, Some(errors))
             }
-            Err(PartialUpdate { errors, .. }) if !is_start => return Err(errors),
+            Err(PartialUpdate { errors, .. }) if !is_first => return Err(errors),
             Err(PartialUpdate { errors, .. }) => match read(with_copies) {
                 Ok(auth) => (auth, None),
                 Err(PartialUpdate { usable: Some(auth), errors }) => (auth, Some(errors)),
@@ -159,34 +178,30 @@ impl ClientAuth {
         Ok((loaded, rejection))
     }
 
-    /// Reads all files that `client_auth` names.
-    ///
-    /// # Errors
-    /// Returns the errors of all files that cannot be used, with what can be used. CRLs are verified
-    /// only if there are usable CAs.
+    /// Reads all files that `client_auth` names. CRLs are verified only if there are usable CAs.
     pub(in crate::snapshot::load::source) fn read(
         files: CredentialFiles<'_>,
         known: KnownClients<'_>,
-    ) -> Result<Self, PartialUpdate> {
-        let kept = known.keeps_cas.then(|| ClientCas::last_good(files, known)).flatten();
+    ) -> ReadClients {
+        let keeps_cas = known.attempt == Attempt::Crls;
+        let kept = keeps_cas.then(|| ClientCas::last_good(files, known)).flatten();
         let read = kept.map_or_else(|| ClientCas::read(files, |file| file.read()), Ok);
-        let (cas, rejected) = match read {
-            Ok(cas) => (cas, Ok(())),
-            Err(errors) => match ClientCas::last_good(files, known) {
-                Some(cas) => (cas, Err(errors)),
-                None => {
-                    let crls = crl_files(files).map(|file| file.read_up_to(MAX_CRL_SIZE));
-                    let unreadable = crls.filter_map(Result::err);
-                    return Err(PartialUpdate { usable: None, errors: errors.and(unreadable) });
-                }
-            },
+        let (cas, mut errors) = match read {
+            Ok(cas) => (Some(cas), Vec::new()),
+            Err(errors) => (ClientCas::last_good(files, known), errors.into_vec()),
         };
-        let (crls, is_usable, problems) = read_crls(files, &cas, known);
-        let auth = Self { cas, crls: Arc::new(crls) };
-        match both(rejected, problems) {
-            Ok(_) => Ok(auth),
-            Err(errors) => Err(PartialUpdate { usable: is_usable.then_some(auth), errors }),
+        let Some(cas) = cas else {
+            let crls = crl_files(files).map(|file| file.read_up_to(MAX_CRL_SIZE));
+            errors.extend(crls.filter_map(Result::err));
+            return (None, errors);
+        };
+        if known.attempt == Attempt::Cas {
+            return (Some(Self { cas, crls: Arc::default() }), errors);
         }
+        let (crls, is_covered, mut problems) = read_crls(files, &cas, known);
+        errors.append(&mut problems);
+        let is_usable = is_covered || known.is_reload || errors.is_empty();
+        (is_usable.then(|| Self { cas, crls: Arc::new(crls) }), errors)
     }
 
     /// The copies in the state directory, if the CAs are among them.
@@ -235,7 +250,16 @@ impl ClientAuth {
         let is_changed = self.changed_since(before).contains(&CredentialUnit::ClientCa);
         let files = &self.cas.files;
         let path = files.first().filter(|_| is_changed)?.path();
-        Some((path, files.iter().map(KeptFile::sha256).collect()))
+        Some((path, files.iter().map(SavedFile::sha256).collect()))
+    }
+
+    /// The names of the files that differ from those of `before`, CRLs with their CAs.
+    pub(super) fn names_since(&self, before: &Self) -> String {
+        let is_known =
+            |file: &SavedFile| before.cas.files.iter().any(|it| it.sha256() == file.sha256());
+        let cas = self.cas.files.iter().filter(|file| !is_known(file));
+        let cas = cas.map(|file| file.path().display().to_string());
+        cas.chain(self.crls.names_since(&before.crls)).collect::<Vec<_>>().join(", ")
     }
 
     /// Which of the CAs and the CRLs differ from those of `before`.
@@ -257,8 +281,8 @@ impl ClientAuth {
     }
 
     /// The files in use, for their copies.
-    pub(super) fn files(&self) -> impl Iterator<Item = KeptFile> {
-        let crls = self.crls.files().map(|(sha256, path)| KeptFile::of_crls(sha256, path));
+    pub(super) fn files(&self) -> impl Iterator<Item = SavedFile> {
+        let crls = self.crls.files().map(|(sha256, path)| SavedFile::of_crls(sha256, path));
         self.cas.files.iter().cloned().chain(crls)
     }
 }
@@ -277,7 +301,7 @@ impl ClientCas {
         let anchors = file(TRUST_ANCHORS, path);
         let below = files.intermediates.map(|path| file("client_auth.intermediates", path));
         let kept = |file: ServiceFile<'_>, content: &[u8]| {
-            KeptFile::of_ca(&files.owner(), file.key, file.path, sha256(content))
+            SavedFile::of_ca(&files.owner(), file.key, file.path, sha256(content))
         };
         let trusted = read(anchors).and_then(|content| {
             Ok((anchors.trust_anchors(&content)?, vec![kept(anchors, &content)]))
@@ -300,7 +324,8 @@ impl ClientCas {
 
     /// The CAs in use, or their copies at a start.
     fn last_good(files: CredentialFiles<'_>, known: KnownClients<'_>) -> Option<Self> {
-        if let Some(in_use) = known.in_use.filter(|_| known.is_reload || known.keeps_cas) {
+        let keeps_cas = known.attempt == Attempt::Crls;
+        if let Some(in_use) = known.in_use.filter(|_| known.is_reload || keeps_cas) {
             return Some(in_use.cas.clone());
         }
         let kept = known.kept?;
@@ -320,15 +345,15 @@ fn crl_files(files: CredentialFiles<'_>) -> impl Iterator<Item = ServiceFile<'_>
     files.crls.iter().map(move |path| ServiceFile { files, key: CRLS, path })
 }
 
-/// Reads and verifies the CRLs. Returns those to use, whether they cover all that cannot be used,
-/// and the errors of the rest.
+/// Reads and verifies the CRLs. Returns those to use, whether they cover all that cannot be used, and
+/// the errors of the rest.
 fn read_crls(
     files: CredentialFiles<'_>,
     cas: &ClientCas,
     known: KnownClients<'_>,
-) -> (Crls, bool, Result<(), LoadErrors>) {
+) -> (Crls, bool, Vec<LoadError>) {
     let Some(issuers) = cas.issuers.as_deref().filter(|_| !files.crls.is_empty()) else {
-        return (Crls::default(), true, Ok(()));
+        return (Crls::default(), true, Vec::new());
     };
     let kept = known.kept.map(|kept| kept.crls(issuers, known.marks));
     let mut loader = CrlLoader::new(issuers, files.expired_crl, known.marks, known.now);
@@ -352,5 +377,5 @@ fn read_crls(
         path,
         source,
     }));
-    (update.crls, update.is_covered || known.is_reload, none_of(errors))
+    (update.crls, update.is_covered, errors)
 }

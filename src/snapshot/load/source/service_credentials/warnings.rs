@@ -10,7 +10,7 @@ use crate::config::RevocationDepth;
 use crate::snapshot::load::source::credential_files::CredentialFiles;
 use crate::snapshot::warning::{CertificateFile, PeriodProblem, Warning};
 use crate::spki;
-use crate::tls::{self, CertificateSummary, Credentials};
+use crate::tls::{self, AnchorKind, CertificateSummary, Credentials};
 use crate::unix_time;
 
 impl ServiceCredentials {
@@ -64,7 +64,7 @@ impl ServiceCredentials {
         warnings
     }
 
-    /// The CAs that have no CRL, if there are CRLs.
+    /// The CAs that have no CRL, if there are CRLs. A pin issues nothing.
     ///
     /// With `revocation = "leaf"` a root that issues intermediates only needs no CRL. There is no
     /// warning for a trust anchor that issued one of the `intermediates`.
@@ -90,9 +90,9 @@ impl ServiceCredentials {
                 subject: CertificateSummary::of(ca).subject,
             })
         };
-        let roots = trust_anchors
-            .certificates
-            .iter()
+        let issuers = trust_anchors.with_kind().filter(|(_, kind)| *kind != AnchorKind::Pin);
+        let roots = issuers
+            .map(|(ca, _)| ca)
             .filter(|ca| !(is_root_of_others && tls::issued_any(ca, &cas.intermediates)));
         let roots = roots.filter_map(|ca| missing(&anchors, ca));
         let below = intermediates.iter().flat_map(|file| {

@@ -14,8 +14,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -26,8 +25,8 @@ use tracing::error;
 
 use super::error::{ListFileError, LoadError};
 use super::file;
-use super::kept_filters::STAGED_STATE_PREFIX;
-use super::signed::{LoadedList, SignedContent, verify_kept};
+use super::signed::{LoadedList, SignedContent, verify_saved};
+use super::state_file;
 use crate::badkeys::{Blocklist, BlocklistFileError, Metadata};
 use crate::config::{ListConfig, ListFormat};
 use crate::guard::{ExactList, FingerprintList, NamedBlocklist};
@@ -53,14 +52,14 @@ const MAX_METADATA: u64 = 64 << 10;
 
 /// The copies of lists in the state directory.
 #[derive(Debug, Default)]
-pub(crate) struct KeptLists {
+pub(crate) struct SavedLists {
     /// `None` without a state directory. There are no copies then.
     directory: Option<PathBuf>,
     /// The lists whose copies this process has written, by name. `None` before the first time.
     written: Option<BTreeMap<Arc<str>, LoadedList>>,
 }
 
-impl KeptLists {
+impl SavedLists {
     /// The copies in `directory`.
     pub(crate) fn new(directory: Option<&Path>) -> Self {
         Self { directory: directory.map(Path::to_owned), written: None }
@@ -122,7 +121,8 @@ impl KeptLists {
         let path = directory.clone();
         let written = file::write_with(&path, size, move || {
             changed.iter().try_for_each(|list| write(&directory, list))?;
-            remove_others(&directory, &kept)
+            let is_kept = |name: &str| kept.contains(&directory.join(name));
+            state_file::remove_if(&directory, |name| name.starts_with(PREFIX) && !is_kept(name))
         });
         written.map_err(|source| LoadError::LastGoodList { directory: path, source })?;
         self.written = Some(in_use);
@@ -170,11 +170,11 @@ fn parse(path: &Path, config: &ListConfig, mut copy: Vec<u8>) -> Result<LoadedLi
     let (list, signed) = match config.format {
         ListFormat::Badkeys(_) => {
             let list = parse_blocklist(path, &config.name, content)?;
-            let signature = verify_kept(path, keys, signature, &[list.blocklist.content()])?;
+            let signature = verify_saved(path, keys, signature, &[list.blocklist.content()])?;
             (Arc::new(list).into(), signature.map(|signature| (signature, Vec::new())))
         }
         ListFormat::Fingerprints => {
-            let signature = verify_kept(path, keys, signature, &[&content])?;
+            let signature = verify_saved(path, keys, signature, &[&content])?;
             let text = String::from_utf8(content).map_err(ListFileError::Text)?;
             let list = Arc::new(FingerprintList::parse(&config.name, &text)?).into();
             (list, signature.map(|signature| (signature, text.into_bytes())))
@@ -245,30 +245,9 @@ fn content_of(LoadedList { list, signed, .. }: &LoadedList) -> (Cow<'_, [u8]>, &
 fn write(directory: &Path, loaded: &LoadedList) -> io::Result<()> {
     let signature = loaded.signature().map_or_else(String::new, |signature| signature.lines());
     let (start, rest) = content_of(loaded);
-    let pieces = [signature.as_bytes(), &start, rest];
     let mut sha256 = Context::new(&SHA256);
-    pieces.iter().for_each(|piece| sha256.update(piece));
-    let sha256 = HEXLOWER.encode(sha256.finish().as_ref());
-    let mut staged = tempfile::Builder::new().prefix(STAGED_STATE_PREFIX).tempfile_in(directory)?;
-    writeln!(staged, "{FIRST_LINE}{sha256}")?;
-    pieces.iter().try_for_each(|piece| staged.write_all(piece))?;
-    staged.as_file().sync_all()?;
-    staged.persist(path_of(directory, &loaded.list)).map_err(|error| error.error)?;
-    File::open(directory)?.sync_all()
-}
-
-/// Removes the copies that are not at one of the paths `kept`.
-fn remove_others(directory: &Path, kept: &[PathBuf]) -> io::Result<()> {
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        let is_copy = name.to_str().is_some_and(|it| {
-            let has_suffix = [TEXT_SUFFIX, BLOCKLIST_SUFFIX].iter().any(|end| it.ends_with(end));
-            it.starts_with(PREFIX) && has_suffix
-        });
-        if is_copy && entry.file_type()?.is_file() && !kept.contains(&entry.path()) {
-            fs::remove_file(entry.path())?;
-        }
-    }
-    Ok(())
+    [signature.as_bytes(), &start, rest].iter().for_each(|piece| sha256.update(piece));
+    let first = format!("{FIRST_LINE}{}\n", HEXLOWER.encode(sha256.finish().as_ref()));
+    let pieces = [first.as_bytes(), signature.as_bytes(), &start, rest];
+    state_file::replace(&path_of(directory, &loaded.list), &pieces)
 }

@@ -28,13 +28,13 @@ const CRL_PREFIX: &str = "last-good-crl-";
 
 /// A file in use, and the name of its copy.
 #[derive(Debug, Clone)]
-pub(crate) struct KeptFile {
+pub(crate) struct SavedFile {
     name: String,
     path: PathBuf,
     sha256: [u8; 32],
 }
 
-impl KeptFile {
+impl SavedFile {
     /// The file with CAs that `key` of `owner` names.
     pub(crate) fn of_ca(owner: &CredentialOwner, key: &str, path: &Path, sha256: [u8; 32]) -> Self {
         let place = [owner.table(), owner.name(), key].join("\0");
@@ -68,14 +68,14 @@ impl KeptFile {
 
 /// The copies in the state directory.
 #[derive(Debug, Default)]
-pub(crate) struct KeptCredentials {
+pub(crate) struct SavedCredentials {
     /// `None` without a state directory. There are no copies then.
     directory: Option<PathBuf>,
     /// The names of the copies that this process wrote or compared.
     written: BTreeSet<String>,
 }
 
-impl KeptCredentials {
+impl SavedCredentials {
     /// The copies in `directory`.
     pub(crate) fn new(directory: Option<&Path>) -> Self {
         Self { directory: directory.map(Path::to_owned), written: BTreeSet::new() }
@@ -92,10 +92,10 @@ impl KeptCredentials {
         path: &Path,
     ) -> io::Result<Vec<u8>> {
         let directory = self.directory.iter();
-        let copies = directory.flat_map(|directory| copies(directory, &[CA_PREFIX]));
+        let copies = directory.flat_map(|directory| copies(directory, CA_PREFIX));
         let mut copies = copies.filter_map(|copy| {
             let content = read(&copy).ok()?;
-            let name = KeptFile::of_ca(owner, key, path, sha256(&content)).name;
+            let name = SavedFile::of_ca(owner, key, path, sha256(&content)).name;
             (copy.file_name()? == name.as_str()).then_some(content)
         });
         copies.next().ok_or_else(|| io::ErrorKind::NotFound.into())
@@ -105,7 +105,7 @@ impl KeptCredentials {
     pub(crate) fn crls(&self, issuers: &CrlIssuers, marks: &CrlMarks) -> Crls {
         // The clock may be wrong since the restart, and each list was in use before.
         let mut loader = CrlLoader::new(issuers, ExpiredCrl::Accept, marks, u64::MAX);
-        for path in self.directory.iter().flat_map(|directory| copies(directory, &[CRL_PREFIX])) {
+        for path in self.directory.iter().flat_map(|directory| copies(directory, CRL_PREFIX)) {
             if let Ok(content) = read(&path) {
                 loader.add(&path, &content);
             }
@@ -122,7 +122,7 @@ impl KeptCredentials {
     /// Returns an error if a copy cannot be written or removed.
     pub(crate) fn save(
         &mut self,
-        in_use: impl Iterator<Item = KeptFile>,
+        in_use: impl Iterator<Item = SavedFile>,
         may_write: bool,
     ) -> Result<(), LoadError> {
         let Some(directory) = self.directory.clone().filter(|_| may_write) else { return Ok(()) };
@@ -130,24 +130,24 @@ impl KeptCredentials {
             |source| LoadError::LastGoodCredentials { directory: directory.clone(), source };
         let in_use: Vec<_> = in_use.collect();
         // Before a write that may fail: a CA of an outdated copy must not be trusted again.
-        for path in copies(&directory, &[CA_PREFIX, CRL_PREFIX]) {
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            if !in_use.iter().any(|file| file.name == name) {
-                fs::remove_file(&path).map_err(failed)?;
-            }
-        }
+        let (owned, names) = (directory.clone(), in_use.iter().map(|file| file.name.clone()));
+        let names: BTreeSet<_> = names.collect();
+        let removed = file::call_with(&directory, move || {
+            state_file::remove_if(&owned, |name| is_copy(name) && !names.contains(name))
+        });
+        removed.map_err(failed)?;
         let mut kept = BTreeSet::new();
-        for KeptFile { name, path, sha256 } in in_use {
+        for SavedFile { name, path, sha256 } in in_use {
             let is_written = self.written.contains(&name) || kept.contains(&name);
             let copy = directory.join(&name);
-            let file = KeptFile { name, path, sha256 };
+            let file = SavedFile { name, path, sha256 };
             if is_written || file.read_from(&copy).is_some() {
                 kept.insert(file.name);
             } else if let Some(content) =
                 file.read_from(&file.path).filter(|content| !has_private_key(content))
             {
                 let size = content.len() as u64;
-                file::write_with(&directory, size, move || state_file::replace(&copy, &content))
+                file::write_with(&directory, size, move || state_file::replace(&copy, &[&content]))
                     .map_err(failed)?;
                 kept.insert(file.name);
             }
@@ -168,15 +168,19 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     file::read_with(path, |path| regular_file::read(path, MAX_CRL_SIZE))
 }
 
-/// The copies in the state directory whose names begin with one of `prefixes`.
-fn copies(directory: &Path, prefixes: &[&str]) -> Vec<PathBuf> {
+fn is_copy(name: &str) -> bool {
+    [CA_PREFIX, CRL_PREFIX].iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// The copies in the state directory whose names begin with `prefix`.
+fn copies(directory: &Path, prefix: &str) -> Vec<PathBuf> {
     let owned = directory.to_owned();
     let names = file::call_with(directory, move || {
         fs::read_dir(owned)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()
     });
     let is_copy = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        prefixes.iter().any(|prefix| name.starts_with(prefix))
+        name.starts_with(prefix)
     };
     names.unwrap_or_default().into_iter().filter(is_copy).collect()
 }

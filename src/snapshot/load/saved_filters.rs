@@ -6,9 +6,10 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use super::state_file;
 use crate::guard::NamedFilter;
 use crate::pkbf::HEADER_SIZE;
 
@@ -16,10 +17,6 @@ use crate::pkbf::HEADER_SIZE;
 const PREFIX: &str = "last-good-";
 /// End of the name of a copy.
 const SUFFIX: &str = ".pkbf";
-/// Start of the name of a copy that is being written.
-const STAGED_PREFIX: &str = ".last-good-";
-/// Start of the name of a state file that is being written.
-pub(super) const STAGED_STATE_PREFIX: &str = ".state-";
 
 /// Number of bytes of a copy that are compared at a time, 1 MiB.
 const CHUNK: usize = 1 << 20;
@@ -50,12 +47,7 @@ pub(super) fn keep(
     {
         return Ok(());
     }
-    let mut staged = tempfile::Builder::new().prefix(STAGED_PREFIX).tempfile_in(directory)?;
-    staged.write_all(&header)?;
-    staged.write_all(bits)?;
-    staged.as_file().sync_all()?;
-    staged.persist(path).map_err(|error| error.error)?;
-    File::open(directory)?.sync_all()
+    state_file::replace(&path, &[&header, bits])
 }
 
 /// Whether the file at `path` begins with `pieces`.
@@ -76,21 +68,10 @@ fn has_content(path: &Path, pieces: [&[u8]; 2]) -> io::Result<bool> {
 /// # Errors
 /// Returns an error if the directory cannot be read, or a file cannot be removed.
 pub(super) fn remove_others(directory: &Path, kept: &HashSet<String>) -> io::Result<()> {
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        let Some(name) = name.to_str() else { continue };
+    state_file::remove_if(directory, |name| {
         let sha256 = name.strip_prefix(PREFIX).and_then(|name| name.strip_suffix(SUFFIX));
-        let is_outdated = sha256.is_some_and(|sha256| !kept.contains(sha256));
-        let is_staged = [STAGED_PREFIX, STAGED_STATE_PREFIX].iter().any(|it| name.starts_with(it));
-        if (is_outdated || is_staged) && entry.file_type()?.is_file() {
-            match fs::remove_file(entry.path()) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                Ok(()) | Err(_) => {}
-            }
-        }
-    }
-    Ok(())
+        sha256.is_some_and(|sha256| !kept.contains(sha256))
+    })
 }
 
 #[cfg(test)]
@@ -112,7 +93,7 @@ mod tests {
         let ((one, sha256_one), (two, sha256_two)) = (named(b"one"), named(b"two"));
         keep(directory.path(), &one, &sha256_one, false).unwrap();
         keep(directory.path(), &two, &sha256_two, false).unwrap();
-        fs::write(directory.path().join(".last-good-x1y2z3"), b"half").unwrap();
+        fs::write(directory.path().join(".state-x1y2z3"), b"half").unwrap();
         fs::write(directory.path().join("filters.json"), b"{}").unwrap();
         let path = path_in(directory.path(), &sha256_two);
         assert_eq!(pkbf::read(&path, 1 << 20).unwrap().sha256(), &two.sha256);
