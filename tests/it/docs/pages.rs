@@ -280,14 +280,55 @@ fn sources() -> String {
         .collect()
 }
 
+const SECURITY: &str = include_str!("../../../docs/security.md");
+
+/// The rows of the tables on the security page whose first column is headed by one of `columns`.
+fn security_rows(columns: &[&str]) -> Vec<Vec<&'static str>> {
+    let cells = |row: &'static str| row.trim_matches(['|', ' ']).split(" | ").collect::<Vec<_>>();
+    let tables = SECURITY.split("\n\n").filter(|text| text.starts_with("| "));
+    let tables = tables.filter(|table| columns.contains(&cells(table)[0]));
+    tables.flat_map(|table| table.lines().skip(2)).map(cells).collect()
+}
+
 #[test]
-fn every_test_named_on_the_security_page_exists() {
-    let (page, sources) = (include_str!("../../../docs/security.md"), sources());
-    let is_test = |word: &&str| !word.starts_with("keygate_") && word.matches('_').count() > 3;
-    let names: Vec<_> = code(page).filter(is_test).collect();
-    assert!(names.len() > 25, "{names:?}");
-    for name in names {
-        assert!(sources.contains(&format!("fn {name}()")), "{name}");
+fn every_attack_on_the_security_page_has_tests_that_exist() {
+    let (appendix, sources) = (include_str!("../../../docs/security-tests.md"), sources());
+    let mut tested = Vec::new();
+    for entry in appendix.split("\n* **").skip(1) {
+        let (attack, tests) = entry.split("\n\n").next().unwrap().split_once("**\n").unwrap();
+        let tests: Vec<_> = code(tests).collect();
+        assert!(!tests.is_empty(), "{attack}");
+        for test in tests {
+            assert!(sources.contains(&format!("fn {test}()")), "{attack}: {test}");
+        }
+        tested.push(attack);
+    }
+    let attacks = security_rows(&["attack", "fact"]);
+    assert!(attacks.len() > 100, "{}", attacks.len());
+    assert_eq!(tested, attacks.iter().map(|row| row[0]).collect::<Vec<_>>());
+}
+
+#[test]
+fn every_setting_on_the_security_page_is_a_key_of_the_configuration() {
+    let reference = include_str!("../../../docs/configuration.md");
+    let mut seen = 0;
+    for row in security_rows(&["attack"]) {
+        let [attack, _, setting] = row[..] else { panic!("{row:?}") };
+        // A link leads to a page instead.
+        for key in code(setting).filter(|_| !setting.starts_with('[')) {
+            let last = key.rsplit('.').next().unwrap();
+            let places = [format!("\n| `{last}` | "), format!(".{last}`\n")];
+            assert!(places.iter().any(|it| reference.contains(it)), "{attack}: {key}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 50, "{seen}");
+}
+
+#[test]
+fn the_rows_of_the_security_page_are_short() {
+    for line in SECURITY.lines() {
+        assert!(line.chars().count() <= 300, "{line}");
     }
 }
 
