@@ -141,8 +141,11 @@ fn an_old_connection_is_closed_after_the_response_in_flight() {
         let start = Instant::now();
         let mut responses = 0;
         loop {
-            client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-            let head = client.head();
+            // The connection may grow old between a response and the next request.
+            if client.try_send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").is_err() {
+                break;
+            }
+            let Some(head) = client.head_or_end() else { break };
             assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
             client.exactly(6);
             responses += 1;
@@ -150,7 +153,7 @@ fn an_old_connection_is_closed_after_the_response_in_flight() {
                 break;
             }
         }
-        assert_eq!(client.rest(), "");
+        assert_eq!(client.whatever_comes(), "");
         assert!(start.elapsed() >= Duration::from_millis(900));
         if responses > 1 { Ok(()) } else { Err(format!("{responses} response")) }
     });
