@@ -23,24 +23,24 @@ demo *arguments:
 
 # Formats the code
 format:
-    cargo fmt
+    cargo fmt --all
 
 # Everything that CI checks without running a test
 lint: format-check clippy clippy-library shell-check dependencies
 
 [private]
 format-check:
-    cargo fmt --check
+    cargo fmt --all --check
 
 [private]
 clippy:
     cargo clippy --locked --all-targets -- -D warnings
 
-# The library without the feature `proxy`, and its examples and tests; the proxy without traces
+# The library alone, its examples and tests; the proxy without traces
 [private]
 clippy-library:
-    cargo clippy --locked --all-targets --no-default-features -- -D warnings
-    cargo clippy --locked --lib --bins --no-default-features --features proxy -- -D warnings
+    cargo clippy --locked --package keygate-core --all-targets -- -D warnings
+    cargo clippy --locked --package keygate --lib --bins --no-default-features -- -D warnings
 
 [private]
 unit-tests:

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use keygate::badkeys::{Blocklist, RECORD_SIZE};
+use keygate_core::badkeys::{Blocklist, RECORD_SIZE};
 
 const RECORDS: u64 = 4_000_000;
 /// Number of digests that `find/random` takes in turn.

@@ -1,7 +1,7 @@
 //! The cost of loading a filter and of a lookup, compared with lower bounds.
 //!
 //! `load` reads a filter of 2^33 bits (1 GiB, 298 million keys) from the page cache. It compares
-//! [`keygate::pkbf::read`] with three other ways to read the bytes: `std::fs::read`, reading into
+//! [`keygate_core::pkbf::read`] with three other ways to read the bytes: `std::fs::read`, reading into
 //! new huge pages without any check, and reading into memory that was used before. The last is a
 //! lower bound that no program reaches when it starts.
 //!
@@ -26,7 +26,7 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Instant;
 
-use keygate::pkbf::{self, Filter, Header, Overwrite};
+use keygate_core::pkbf::{self, Filter, Header, Overwrite};
 use memmap2::{Advice, MmapMut};
 use xxhash_rust::xxh64::xxh64;
 
@@ -65,7 +65,7 @@ fn load() {
     let filter = pkbf::read(&path, u64::MAX).unwrap();
     let digest = seconds(|| filter.filter.sha256());
     println!("load 1 GiB, warm                      seconds  relative speed");
-    println!("  keygate::pkbf::read                  {ours:.3}");
+    println!("  keygate_core::pkbf::read                  {ours:.3}");
     for (name, time) in [
         ("std::fs::read", whole),
         ("read into fresh huge pages", fresh),

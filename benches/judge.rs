@@ -51,13 +51,13 @@ use criterion::measurement::WallTime;
 use criterion::{
     BatchSize, BenchmarkGroup, Criterion, SamplingMode, criterion_group, criterion_main,
 };
-use keygate::badkeys::{Blocklist, Findings, RECORD_SIZE};
-use keygate::guard::{
+use keygate_core::badkeys::{Blocklist, Findings, RECORD_SIZE};
+use keygate_core::guard::{
     AllowKind, AllowRules, Answers, Decision, Depth, ExactList, FingerprintList, Guard, Judgement,
     NamedBlocklist, NamedFilter, Policy, Verdict, WeakChecks,
 };
-use keygate::pkbf::{Filter, Header};
-use keygate::spki::{self, Fingerprint};
+use keygate_core::pkbf::{Filter, Header};
+use keygate_core::spki::{self, Fingerprint};
 use rcgen::{
     CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ED25519, PKCS_RSA_SHA256, RsaKeySize,
     SanType,

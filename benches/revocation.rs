@@ -27,7 +27,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use criterion::{Criterion, SamplingMode, criterion_group, criterion_main};
 use keygate::config::{ExpiredCrl, RevocationDepth};
-use keygate::tls::{ClientVerifier, CrlIssuers, CrlLoader, CrlMarks, Crls, TrustAnchors};
+use keygate_core::tls::{ClientVerifier, CrlIssuers, CrlLoader, CrlMarks, Crls, TrustAnchors};
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 use support::client::config;

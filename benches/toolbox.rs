@@ -21,7 +21,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use data_encoding::BASE64;
-use keygate::spki;
+use keygate_core::spki;
 
 use harness::NoArguments;
 

@@ -34,6 +34,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use keygate_core::unix_time::now;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::mpsc;
@@ -55,7 +56,6 @@ use crate::proxy::ServerStates;
 use crate::recent_hits::RecentHits;
 use crate::snapshot::Report;
 use crate::snapshot::watch::Command;
-use crate::unix_time::now;
 
 /// The commit that `--version` prints; `build.rs` sets it.
 const COMMIT: &str = env!("KEYGATE_COMMIT");

@@ -30,6 +30,7 @@ mod worker;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use keygate_core::tls::{self, ClientIdentity, ClientVerifier, Handshake};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -46,7 +47,6 @@ use crate::lingering_close;
 use crate::listen::{Accepted, UnixAccepted};
 use crate::metrics::QuestionResult;
 use crate::snapshot::{AskerTls, Authorizer};
-use crate::tls::{self, ClientIdentity, ClientVerifier, Handshake};
 
 /// The response to an asker that has all of its connections open.
 const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n\
@@ -167,4 +167,22 @@ async fn reject_busy(
         let _lingering = worker.lingering.enter();
         lingering_close::close(stream).await;
     }
+}
+
+/// Checks a key that this thread has not seen, as [`keys_checked`] counts it.
+///
+/// [`keys_checked`]: keygate_core::guard::keys_checked
+#[cfg(test)]
+pub(crate) fn check_another_key() {
+    use keygate_core::guard::{KeyStrength, WeakChecks, keys_checked};
+    use keygate_core::spki::{Fingerprint, PublicKey};
+
+    /// An RSA key of 512 bits. Results are kept by the fingerprint, which is another one each time.
+    const KEY: &str = "305C300D06092A864886F70D0101010500034B003048024100975CE9C08070D07131D7CDD7\
+        900E0108D621DE67CF0C6D017C1AE1586F77CF3CF0D67C0C9A1BF55868D982C12BB44C0BCC727B43DA4FACA3\
+        55A1FDA1A4E4A1F70203010001";
+    let spki = data_encoding::HEXUPPER.decode(KEY.as_bytes()).unwrap();
+    let key = PublicKey::parse(&spki);
+    let _ =
+        KeyStrength::of(&key, WeakChecks::ALL, || Fingerprint::of(&keys_checked().to_be_bytes()));
 }

@@ -11,6 +11,7 @@ use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use keygate_core::tls::CertificateSummary;
 use rustls::pki_types::CertificateDer;
 use tracing::warn;
 
@@ -21,7 +22,6 @@ pub(crate) use self::log_limit::RepeatLimit;
 use crate::permit::{AskerKey, BufferClass, network_of};
 use crate::recent_hits::RecentHits;
 use crate::snapshot::Service;
-use crate::tls::CertificateSummary;
 
 /// The log of one worker.
 #[derive(Debug)]

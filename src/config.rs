@@ -34,6 +34,9 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use keygate_core::guard::{Exception, WeakChecks};
+use keygate_core::regular_file;
+
 pub use self::access_log::{AccessLogConfig, AccessLogField, AccessLogFormat, LoggedRequests};
 pub use self::authorizer::{
     AskersConfig, AuthorizerConfig, AuthorizerLimits, AuthorizerProtocol, AuthorizerTls,
@@ -50,16 +53,15 @@ pub use self::log_level::{LogLevel, LogLevelError};
 pub use self::problem::{ConfigError, ConfigProblem};
 pub use self::schema::schema;
 pub use self::service::{
-    AlpnProtocol, ClientAuthMode, ExpiredCrl, ForwardConfig, Forwarded, LimitsConfig, Networks,
-    Protocol, RevocationDepth, SendProxy, ServiceConfig, TlsConfig, TlsVersion,
+    ClientAuthMode, ForwardConfig, Forwarded, LimitsConfig, Networks, Protocol, SendProxy,
+    ServiceConfig, TlsConfig,
 };
 pub use self::traces::TracesConfig;
 pub use self::upstream::{
     Balance, ClientCertificateFiles, HealthCheckConfig, Reuse, Scheme, ServerAddress, ServerConfig,
     UpstreamConfig, UpstreamHttp, UpstreamTlsConfig,
 };
-use crate::guard::{Exception, WeakChecks};
-use crate::regular_file;
+pub use keygate_core::tls::{AlpnProtocol, ExpiredCrl, RevocationDepth, TlsVersion};
 
 /// The peers that may accept a filter update, reload and drain. Reading needs no permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]

@@ -19,11 +19,10 @@ use std::net::IpAddr;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hyper::header::HeaderValue;
+use keygate_core::spki;
+use keygate_core::tls::MAX_CERTIFICATES;
 use rustls::pki_types::CertificateDer;
 use smallvec::SmallVec;
-
-use crate::spki;
-use crate::tls::MAX_CERTIFICATES;
 
 /// One certificate or more, leaf first, at most [`MAX_CERTIFICATES`].
 pub type Chain = SmallVec<[CertificateDer<'static>; 2]>;

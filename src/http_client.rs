@@ -19,6 +19,7 @@ use hyper::client::conn::http1;
 use hyper::http::request::Builder;
 use hyper::{HeaderMap, Method, Request, Response, header};
 use hyper_util::rt::TokioIo;
+use keygate_core::regular_file::{FileSize, without_numbers};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -28,7 +29,6 @@ use tokio_rustls::TlsConnector;
 
 pub(crate) use self::secret_fields::{MAX_HEADERS, parse_headers};
 use crate::config::SourceUrl;
-use crate::regular_file::{FileSize, without_numbers};
 use crate::resolver::Resolver;
 
 /// Maximum size of the head of a response, in bytes.
@@ -142,7 +142,7 @@ async fn secured(
 ) -> Result<Connection, ExchangeError> {
     let name = ServerName::try_from(url.host.clone()).map_err(unreachable)?;
     let stream = TlsConnector::from(Arc::clone(tls)).connect(name, stream).await;
-    let failed = |error| ExchangeError::Tls(crate::tls::explain(&error).to_string());
+    let failed = |error| ExchangeError::Tls(keygate_core::tls::explain(&error).to_string());
     Ok(Box::new(stream.map_err(failed)?))
 }
 

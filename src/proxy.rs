@@ -22,7 +22,7 @@
 //!
 //! Workers share nothing hot. Each is an OS thread with a current-thread runtime, its own
 //! `SO_REUSEPORT` sockets ([`crate::listen`]), its own upstream connections and its own counters.
-//! Nothing here decides about keys: [`crate::guard`] does.
+//! Nothing here decides about keys: [`keygate_core::guard`] does.
 
 mod client_hello;
 mod client_socket;

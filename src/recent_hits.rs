@@ -9,14 +9,14 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use data_encoding::BASE64;
+use keygate_core::guard::{AllowKind, JudgedAt, Judgement, Verdict};
+use keygate_core::spki::{self, Encoding};
+use keygate_core::tls::CertificateSummary;
+use keygate_core::unix_time;
 use rustls::pki_types::CertificateDer;
 use serde::{Serialize, Serializer};
 
-use crate::guard::{AllowKind, JudgedAt, Judgement, Verdict};
 use crate::permit::network_of;
-use crate::spki::{self, Encoding};
-use crate::tls::CertificateSummary;
-use crate::unix_time;
 
 /// Maximum number of clients in memory: about 3 MiB, and ten times that if all names in their
 /// certificates have their maximum length. Further clients evict the oldest.

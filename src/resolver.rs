@@ -13,10 +13,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use dns_lookup::{AddrInfoHints, LookupErrorKind, SockType};
+use keygate_core::regular_file::cause;
 use tokio::sync::SetOnce;
 
 use crate::blocking::BlockingPool;
-use crate::regular_file::cause;
 
 /// Number of threads that look up names, besides those that hang.
 const THREADS: usize = 4;

@@ -13,13 +13,14 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use keygate_core::guard::{RecentKeys, RecentShard};
+use keygate_core::tls;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, channel, unbounded_channel};
 
 use self::event_loop::{EventLoop, JudgedBy};
 use crate::ask::{self, AskLinks, AskWorker, AskerShares};
 use crate::config::{Config, ListenAddress};
-use crate::guard::{RecentKeys, RecentShard};
 use crate::listen::{AddressLoads, Addresses, AnyAcceptor, ListenChange, ListenSocket, Listener};
 use crate::metrics::WorkerMetrics;
 use crate::permit::{PerIpCounts, ledger};
@@ -29,7 +30,6 @@ use crate::process::inherited_sockets::InheritedSockets;
 use crate::process::memory_limit::buffers_of_worker;
 use crate::process::supervision::Supervisor;
 use crate::proxy::{self, Worker, WorkerContext};
-use crate::tls;
 
 /// The sockets that the workers accept on.
 #[derive(Debug)]

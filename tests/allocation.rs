@@ -9,13 +9,13 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use keygate::badkeys::Blocklist;
-use keygate::guard::{
+use keygate_core::badkeys::Blocklist;
+use keygate_core::guard::{
     AllowKind, AllowRules, Answers, Decision, Depth, ExactList, Exception, FingerprintList, Guard,
     Judgement, NameCheck, NamedBlocklist, NamedFilter, Policy, Verdict, WeakChecks,
 };
-use keygate::pkbf::{Filter, Parameters};
-use keygate::spki::{Fingerprint, RsaExponents};
+use keygate_core::pkbf::{Filter, Parameters};
+use keygate_core::spki::{Fingerprint, RsaExponents};
 
 use rcgen::{CertificateParams, SanType};
 use support::pki::{Kind, Pki};

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use keygate::config::{ExpiredCrl, RevocationDepth};
-use keygate::tls::{ClientVerifier, CrlIssuers, CrlLoader, CrlMarks, TrustAnchors};
+use keygate_core::tls::{ClientVerifier, CrlIssuers, CrlLoader, CrlMarks, TrustAnchors};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, CustomExtension, DnType,
     ExtendedKeyUsagePurpose as Purpose, IsCa, Issuer, KeyIdMethod, KeyPair,

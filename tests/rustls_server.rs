@@ -1,7 +1,7 @@
 //! `KeyVerifier` in a rustls server without the proxy: sessions and whole paths.
 //!
 //! Guards: `fn server_config`, `fn judge_connection` and `fn judge_handshake` in
-//! `src/tls/verifier.rs`.
+//! `crates/core/src/tls/verifier.rs`.
 
 #![allow(
     clippy::expect_used,
@@ -15,13 +15,13 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use keygate::guard::{
+use keygate_core::guard::{
     Answers, CurrentAnswers, CurrentGuard, Decision, Depth, FingerprintList, Guard, NamedFilter,
     Policy, Verdict,
 };
-use keygate::pkbf::{Filter, Parameters};
-use keygate::spki::Fingerprint;
-use keygate::tls::{ClientVerifier, Deferral, Handshake, KeyVerifier, TrustAnchors};
+use keygate_core::pkbf::{Filter, Parameters};
+use keygate_core::spki::Fingerprint;
+use keygate_core::tls::{ClientVerifier, Deferral, Handshake, KeyVerifier, TrustAnchors};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose,
     PublicKeyData,

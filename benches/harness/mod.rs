@@ -22,7 +22,7 @@ use std::fs;
 use std::path::Path;
 
 use clap::Parser;
-use keygate::pkbf::Header;
+use keygate_core::pkbf::Header;
 
 /// The arguments of a benchmark. `None` for `cargo test --benches`, which only checks that the
 /// program starts.

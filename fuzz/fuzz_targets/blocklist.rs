@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use keygate::badkeys::{self, Blocklist, Metadata, RECORD_SIZE, Record};
+use keygate_core::badkeys::{self, Blocklist, Metadata, RECORD_SIZE, Record};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (&[u8], Option<&[u8]>, bool)| {

@@ -5,7 +5,7 @@
 #![no_main]
 
 use keygate::ask::grpc::certificates;
-use keygate::tls::MAX_CERTIFICATES;
+use keygate_core::tls::MAX_CERTIFICATES;
 use libfuzzer_sys::fuzz_target;
 
 /// Less than the longest input, so that the limit is reached.

@@ -6,7 +6,7 @@
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use keygate::tls::{ClientVerifier, MAX_CERTIFICATES, TrustAnchors};
+use keygate_core::tls::{ClientVerifier, MAX_CERTIFICATES, TrustAnchors};
 use libfuzzer_sys::fuzz_target;
 use rustls_pki_types::{CertificateDer, UnixTime};
 

@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use keygate::pkbf::{self, Filter, Overwrite};
+use keygate_core::pkbf::{self, Filter, Overwrite};
 use libfuzzer_sys::fuzz_target;
 
 const MAX_SIZE: u64 = 1 << 16;

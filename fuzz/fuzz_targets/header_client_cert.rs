@@ -5,8 +5,8 @@
 
 use data_encoding::BASE64;
 use keygate::dialect::{Chain, client_cert};
-use keygate::spki;
-use keygate::tls::MAX_CERTIFICATES;
+use keygate_core::spki;
+use keygate_core::tls::MAX_CERTIFICATES;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {

@@ -5,8 +5,8 @@
 
 use data_encoding::BASE64;
 use keygate::dialect::{ChainLength, escaped_pem};
-use keygate::spki;
-use keygate::tls::MAX_CERTIFICATES;
+use keygate_core::spki;
+use keygate_core::tls::MAX_CERTIFICATES;
 use libfuzzer_sys::fuzz_target;
 
 /// The bytes that `value` stands for. Nothing but an escape has a percent sign.

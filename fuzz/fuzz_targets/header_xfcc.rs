@@ -4,7 +4,7 @@
 #![no_main]
 
 use keygate::dialect::{ChainLength, MalformedValue, escaped_pem, xfcc};
-use keygate::tls::MAX_CERTIFICATES;
+use keygate_core::tls::MAX_CERTIFICATES;
 use libfuzzer_sys::fuzz_target;
 
 /// An element with the certificate of another client.

@@ -4,7 +4,7 @@
 
 #![no_main]
 
-use keygate::spki::{
+use keygate_core::spki::{
     Algorithm, Fingerprint, InputError, KeyScanner, for_each_point_form, keys_in, related,
 };
 use libfuzzer_sys::fuzz_target;

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
 use data_encoding::BASE64URL_NOPAD;
-use keygate::proof::{self, BadProof, CreatedProof, MAX_BODY, MAX_PAYLOAD, TEXT};
+use keygate_core::proof::{self, BadProof, CreatedProof, MAX_BODY, MAX_PAYLOAD, TEXT};
 use libfuzzer_sys::fuzz_target;
 use rcgen::KeyPair;
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use keygate::config::ExpiredCrl;
-use keygate::tls::{CrlIssuers, CrlLoader, CrlMarks, Crls, MAX_CLOCK_SKEW, TrustAnchors};
+use keygate_core::tls::{CrlIssuers, CrlLoader, CrlMarks, Crls, MAX_CLOCK_SKEW, TrustAnchors};
 use libfuzzer_sys::fuzz_target;
 use rcgen::{CertificateParams, DnType, KeyPair, SigningKey};
 use webpki::BorrowedCertRevocationList;

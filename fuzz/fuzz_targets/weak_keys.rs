@@ -3,8 +3,8 @@
 
 #![no_main]
 
-use keygate::guard::{KeyStrength, WeakCheck, WeakChecks};
-use keygate::spki::{Fingerprint, PublicKey};
+use keygate_core::guard::{KeyStrength, WeakCheck, WeakChecks};
+use keygate_core::spki::{Fingerprint, PublicKey};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|numbers: (&[u8], &[u8])| {

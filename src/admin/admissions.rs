@@ -6,12 +6,13 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use keygate_core::guard::NameCheck;
+use keygate_core::tls::HandshakeResult;
+
 use super::losses::growth;
 use super::rejections;
-use crate::guard::NameCheck;
 use crate::metrics::{ByService, KeyAction, Label, QuestionResult, Scrape};
 use crate::snapshot::{ReloadReport, Report};
-use crate::tls::HandshakeResult;
 
 /// Rejections in [`Update::recent`] from which an update needs attention, if they have also become
 /// more than [`JUMP`] times as frequent.

@@ -1,8 +1,9 @@
 //! Stacked bar chart of the verdicts other than clean, and of the clients that no rule names, one
 //! column per hour.
 
+use keygate_core::unix_time::rfc3339;
+
 use super::history::HourCounts;
-use crate::unix_time::rfc3339;
 
 /// Geometry of the chart, in SVG user units. The origin is the top left corner.
 pub(super) struct Chart {

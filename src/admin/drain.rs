@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::{Request, Response};
+use keygate_core::unix_time::now;
 use prometheus::IntGauge;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -15,7 +16,6 @@ use tracing::{info, warn};
 use super::AdminState;
 use super::command::{self, BadCommand};
 use crate::process::lifecycle::Lifecycle;
-use crate::unix_time::now;
 
 /// Drains this instance, and ends that.
 #[derive(Debug, Clone)]

@@ -9,6 +9,8 @@ mod services;
 pub(super) mod text;
 
 use askama::Template;
+use keygate_core::guard::VerdictKind;
+use keygate_core::unix_time::{duration, rfc3339};
 
 use self::clients::Clients;
 use self::confirm::ConfirmCard;
@@ -23,11 +25,9 @@ use super::remedy;
 use super::traffic::ServiceTraffic;
 use super::view::View;
 use super::{AdminState, COMMIT};
-use crate::guard::VerdictKind;
 use crate::metrics::{KeyAction, Label, NameResult};
 use crate::recent_hits::AllHits;
 use crate::shell;
-use crate::unix_time::{duration, rfc3339};
 
 /// Number of characters of a commit that are shown, 12.
 const COMMIT_LENGTH: usize = 12;

@@ -3,8 +3,7 @@
 use std::fmt::{self, Write};
 
 use askama::filters::{Escaper, Html};
-
-use crate::printable::is_unprintable;
+use keygate_core::printable::is_unprintable;
 
 /// Escapes characters as the text of the log does. A line break in the subject of a certificate
 /// would forge a line, and an escape sequence would control the terminal.

@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::guard::JudgedAt;
+use keygate_core::guard::JudgedAt;
+
 use crate::metrics::{ByService, KeyAction, Label, NameResult, Scrape};
 
 /// The actions on clients since the start, by service or authorizer, then by action.

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
+use keygate_core::unix_time;
+
 use super::AdminState;
 use super::admissions::{Admission, Update};
 use super::history::{History, HourCounts};
@@ -16,7 +18,6 @@ use crate::metrics::Scrape;
 use crate::process::lifecycle::Lifecycle;
 use crate::proxy::ServerStates;
 use crate::snapshot::Report;
-use crate::unix_time;
 
 /// Earlier values of the counters.
 #[derive(Debug, Default)]

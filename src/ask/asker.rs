@@ -5,12 +5,12 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::SystemTime;
 
+use keygate_core::guard::{Decision, Guard, Policy};
+use keygate_core::tls::{ClientIdentity, HandshakeResult};
 use tokio::net::UnixStream;
 
-use crate::guard::{Decision, Guard, Policy};
 use crate::permit::AskerKey;
 use crate::snapshot::Authorizer;
-use crate::tls::{ClientIdentity, HandshakeResult};
 
 /// The peer of a connection to an authorizer.
 #[derive(Debug)]

@@ -7,6 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hyper::header::HeaderValue;
+use keygate_core::guard::{Decision, Depth, Judgement, NameCheck, Policy, Verdict, VerdictKind};
+use keygate_core::spki;
+use keygate_core::tls::CertificateSummary;
+use keygate_core::unix_time;
 use rustls::CertificateError;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use smallvec::SmallVec;
@@ -18,13 +22,9 @@ use super::question::{Answer, ClientQuestion, Presented, Unusable};
 use super::worker::AskWorker;
 use crate::client_log::AskedClient;
 use crate::config::{AuthorizerConfig, ClientAuthMode};
-use crate::guard::{Decision, Depth, Judgement, NameCheck, Policy, Verdict, VerdictKind};
 use crate::metrics::{AuthorizerMetrics, QuestionResult};
 use crate::process::lifecycle::Lifecycle;
 use crate::snapshot::{Authorizer, Snapshot};
-use crate::spki;
-use crate::tls::CertificateSummary;
-use crate::unix_time;
 
 /// One connection of an asker. A door reads its questions.
 pub(crate) struct AskConnection {

@@ -10,10 +10,10 @@ use std::pin::pin;
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
+use keygate_core::guard::keys_checked;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::guard::keys_checked;
 use crate::lingering_close;
 
 /// Maximum time until the first request, until a request is whole, and until the peer reads its

@@ -25,6 +25,7 @@ use std::rc::Rc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::BytesMut;
+use keygate_core::spki;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::time::{Instant, sleep_until};
 use tracing::debug;
@@ -35,7 +36,6 @@ use super::connection::AskConnection;
 use super::exchange;
 use super::question::{Answer, ClientQuestion, Presented, Unusable};
 use crate::config::{AuthorizerConfig, CertificateSource, ClientAuthMode};
-use crate::spki;
 
 /// First bytes of a connection over HTTP/2 (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

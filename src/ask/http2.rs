@@ -16,10 +16,9 @@ use bytes::Bytes;
 use h2::RecvStream;
 use h2::server::{Builder, SendResponse};
 use hyper::Request;
+use keygate_core::guard::keys_checked;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, sleep_until, timeout};
-
-use crate::guard::keys_checked;
 
 /// Maximum time for the preface of a connection.
 const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -271,7 +270,7 @@ mod tests {
     use tokio::io::{AsyncWriteExt, duplex};
 
     use super::*;
-    use crate::guard::check_another_key;
+    use crate::ask::check_another_key;
 
     const IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use hyper::header::HeaderValue;
+use keygate_core::guard::{Decision, VerdictKind};
+use keygate_core::spki::{self, Fingerprint};
 use rustls::pki_types::CertificateDer;
 use smallvec::SmallVec;
 
-use crate::guard::{Decision, VerdictKind};
-use crate::spki::{self, Fingerprint};
-
 /// Maximum number of certificates in a question.
-pub(crate) const MAX_CERTIFICATES: usize = crate::tls::MAX_CERTIFICATES;
+pub(crate) const MAX_CERTIFICATES: usize = keygate_core::tls::MAX_CERTIFICATES;
 
 /// A question of a host about one of its clients.
 #[derive(Debug)]

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use hyper::header::HeaderValue;
+use keygate_core::guard::{Decision, VerdictKind};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tracing::debug;
 
@@ -25,7 +26,6 @@ use self::value::FrameReader;
 use super::connection::AskConnection;
 use super::exchange::{ByteBuffers, ByteConnection, Exchange, ExchangeNeed, PROGRESS_TIMEOUT};
 use super::question::{Answer, ClientQuestion, Unusable};
-use crate::guard::{Decision, VerdictKind};
 use crate::process::lifecycle::Lifecycle;
 
 /// HAProxy's default frame size, in bytes.

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use keygate_core::guard::RecentShard;
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, watch};
 
@@ -13,7 +14,6 @@ use super::shares::AskerShares;
 use crate::client_log::RefusalLog;
 use crate::config::{Config, ListenAddress};
 use crate::confirm::Inquiry;
-use crate::guard::RecentShard;
 use crate::metrics::{AuthorizerMetrics, QuestionResult, WorkerMetrics};
 use crate::permit::{Count, CountGuard};
 use crate::process::lifecycle::Lifecycle;

@@ -8,6 +8,8 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use keygate_core::json::{self, JsonError};
+use keygate_core::printable::printable;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -16,8 +18,6 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::{BoxedError, CliError};
 use crate::config::ListenAddress;
-use crate::json::{self, JsonError};
-use crate::printable::printable;
 
 /// Maximum size of a response body, in bytes; a larger body is an error.
 const MAX_BODY: usize = 16 << 20;

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueHint;
+use keygate_core::proof::form;
+use keygate_core::spki::Fingerprint;
 use serde::Serialize;
 use tokio::runtime::{Builder, Runtime};
 
@@ -17,9 +19,7 @@ use super::input::{self, FoundSubject};
 use super::{CliError, CliOutput, ConfigArgs, Exit, print_error, proof};
 use crate::config::{CanaryConfig, Config, ConfirmConfig, SourceUrl};
 use crate::confirm::{DirectAnswer, DirectSource};
-use crate::proof::form;
 use crate::resolver::Resolver;
-use crate::spki::Fingerprint;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

@@ -16,6 +16,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
+use keygate_core::pkbf::{self, Filter, Overwrite, Parameters};
+use keygate_core::unix_time;
 
 use self::pki::DemoPki;
 use self::rejection::Rejection;
@@ -24,11 +26,9 @@ use super::run::SignalHandler;
 use super::{CliError, Exit, log, print};
 use crate::config::{Config, ListenAddress};
 use crate::metrics::LogMetrics;
-use crate::pkbf::{self, Filter, Overwrite, Parameters};
 use crate::process::inherited_sockets::InheritedSockets;
 use crate::server::{Prerequisites, Server, ServerError};
 use crate::shell;
-use crate::unix_time;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

@@ -14,14 +14,15 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use keygate_core::pkbf::FilterError;
+use keygate_core::regular_file::explain;
+use keygate_core::signature::SignatureError;
+
 use super::admin_client::AdminError;
 use crate::config::{ConfigError, KeyLines, LocatedProblem};
 use crate::confirm::ConfirmError;
-use crate::pkbf::FilterError;
 use crate::process::sandbox::SandboxError;
-use crate::regular_file::explain;
 use crate::server::ServerError;
-use crate::signature::SignatureError;
 use crate::snapshot::{ListFileError, LoadError};
 
 /// Outcome of a command that ran to its end.

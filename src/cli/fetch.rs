@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use clap::ValueHint;
+use keygate_core::regular_file::FileSize;
 use serde::Serialize;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
@@ -17,7 +18,6 @@ use crate::config::{Config, SourceUrl};
 use crate::fetch::{
     BADKEYS_URL, FetchCounts, FetchJob, FetchOutcome, FetchedFile, FileKind, write_textfile,
 };
-use crate::regular_file::FileSize;
 use crate::resolver::Resolver;
 use crate::snapshot::ShrunkFile;
 

@@ -8,10 +8,11 @@ mod query;
 
 use std::path::Path;
 
+use keygate_core::pkbf::{self, FilterFile};
+
 use super::input;
 use super::progress::PerKeyOutput;
 use super::{CliError, CliOutput, Exit, accept, print, print_error, print_json};
-use crate::pkbf::{self, FilterFile};
 use crate::snapshot::GuardFile;
 
 #[derive(Debug, clap::Subcommand)]

@@ -9,14 +9,14 @@ mod report;
 use std::fs::File;
 use std::io::{self, Read};
 
+use keygate_core::regular_file::explain;
+use keygate_core::spki::{Algorithm, EncryptedStore, Finding, Fingerprint, InputError, KeyScanner};
 use walkdir::{DirEntry, WalkDir};
 
 pub(super) use self::passphrase::PassphraseArgs;
 use self::passphrase::PassphraseSource;
 use super::progress::{InputProgress, PerKeyOutput};
 use super::{CliError, Exit, print_error};
-use crate::regular_file::explain;
-use crate::spki::{Algorithm, EncryptedStore, Finding, Fingerprint, InputError, KeyScanner};
 
 /// Help text of every INPUT argument.
 pub(super) const HELP: &str = "Certificates, requests, public and private keys (PEM, DER, \

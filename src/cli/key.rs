@@ -1,13 +1,13 @@
 //! `keygate key`: algorithm and fingerprints of keys, in all related encodings.
 
 use clap::ValueHint;
+use keygate_core::guard::{KeyStrength, WeakCheck, WeakChecks};
+use keygate_core::spki::{Fingerprint, KeyDigest, PublicKey, related};
 use serde::Serialize;
 
 use super::input::{self, FoundKey};
 use super::progress::PerKeyOutput;
 use super::{CliError, CliOutput, Exit};
-use crate::guard::{KeyStrength, WeakCheck, WeakChecks};
-use crate::spki::{Fingerprint, KeyDigest, PublicKey, related};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

@@ -2,8 +2,9 @@
 
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
+use keygate_core::regular_file::without_numbers;
+
 use super::exit::CliError;
-use crate::regular_file::without_numbers;
 
 /// Writes a line to standard error, without numbers of errors of the operating system.
 pub(super) fn print_error(error: &dyn std::fmt::Display) {

@@ -9,12 +9,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::ValueHint;
+use keygate_core::guard::VerdictKind;
+use keygate_core::tls::CertificateSummary;
 
 use self::client::{Outcome, ProbeClient};
 use super::admin_client::parse_timeout;
 use super::{CliError, Exit, print};
-use crate::guard::VerdictKind;
-use crate::tls::CertificateSummary;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

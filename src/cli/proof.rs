@@ -8,13 +8,13 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use keygate_core::regular_file::FileSize;
+use keygate_core::spki::{Fingerprint, InputError, keys_in};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 use zeroize::Zeroizing;
 
 use super::{CliError, Exit};
-use crate::regular_file::FileSize;
-use crate::spki::{Fingerprint, InputError, keys_in};
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum ProofCommand {

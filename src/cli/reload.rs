@@ -3,13 +3,13 @@
 use std::fmt;
 use std::time::Duration;
 
+use keygate_core::printable::printable;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::admin_client::{AdminClient, parse_timeout};
 use super::{CliError, ConfigFile, Exit, print, print_json};
 use crate::config::ListenAddress;
-use crate::printable::printable;
 use crate::shell;
 
 #[derive(Debug, clap::Args)]

@@ -4,6 +4,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use clap::ValueHint;
+use keygate_core::printable::printable;
+use keygate_core::tls::CertificateSummary;
+use keygate_core::unix_time::{self, utc};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -11,10 +14,7 @@ use super::admin_client::{AdminClient, AdminError};
 use super::counted::counted;
 use super::{CliError, CliOutput, ConfigFile, Exit};
 use crate::config::ListenAddress;
-use crate::printable::printable;
 use crate::recent_hits::{CLIENTS_IN_THE_LOG, to_admit};
-use crate::tls::CertificateSummary;
-use crate::unix_time::{self, utc};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

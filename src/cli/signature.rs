@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
+use keygate_core::signature::{MinisignKeys, SignatureError, signature_path};
 use serde::Serialize;
 
 use super::{CliError, print};
-use crate::signature::{MinisignKeys, SignatureError, signature_path};
 
 /// The option `--minisign-key`.
 #[derive(Debug, Default, clap::Args)]
@@ -53,7 +53,7 @@ pub(super) fn verify(
     keys: &Path,
     path: &Path,
     content: &[&[u8]],
-) -> Result<crate::signature::FileSignature, CliError> {
+) -> Result<keygate_core::signature::FileSignature, CliError> {
     let failed = |source: SignatureError| CliError::Signature { path: path.to_owned(), source };
     let keys = MinisignKeys::read(keys).map_err(failed)?;
     keys.verify_beside(path, content.iter().copied()).map_err(failed)

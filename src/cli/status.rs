@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use clap::ValueHint;
+use keygate_core::printable::printable;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::admin_client::AdminClient;
 use super::{CliError, CliOutput, ConfigFile, Exit};
 use crate::config::ListenAddress;
-use crate::printable::printable;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

@@ -5,6 +5,8 @@ mod json;
 
 use std::path::Path;
 
+use keygate_core::tls::AnchorCounts;
+use keygate_core::unix_time::{self, dated};
 use tokio::runtime::Builder;
 
 use super::counted::{counted, counted_entries};
@@ -19,9 +21,7 @@ use crate::metrics::ControlMetrics;
 use crate::resolver::Resolver;
 use crate::server::{self, ServerError};
 use crate::snapshot::{ExposedKeyFile, JudgementLinks, Loader, Report, WarningReport};
-use crate::tls::AnchorCounts;
 use crate::traces::ExportTask;
-use crate::unix_time::{self, dated};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

@@ -3,14 +3,14 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
+use keygate_core::guard::VerdictKind;
+use keygate_core::spki::Encoding;
 use serde::Serialize;
 
 use super::counted::counted;
 use super::input::{self, FoundKey, InputCounts, PassphraseArgs};
 use super::progress::PerKeyOutput;
 use super::{CliError, CliOutput, Exit, print_error};
-use crate::guard::VerdictKind;
-use crate::spki::Encoding;
 
 /// The keys that a command judges, and the form of its rows.
 pub(super) struct JudgedInputs<'a> {

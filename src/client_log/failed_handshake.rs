@@ -3,14 +3,14 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
+use keygate_core::spki::{self, Fingerprint};
+use keygate_core::tls::{self, CertificateSummary, HandshakeResult};
 use rustls::pki_types::CertificateDer;
 use tracing::info;
 
 use super::{LoggedClient, RefusalLog, bounded, log_dropped};
 use crate::permit::network_of;
 use crate::snapshot::Service;
-use crate::spki::{self, Fingerprint};
-use crate::tls::{self, CertificateSummary, HandshakeResult};
 
 /// Maximum keys and server names of one network and result that have a line of their own per
 /// interval, because a client may invent any number of them.

@@ -3,11 +3,11 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
+use keygate_core::guard::{Decision, JudgedAt, Judgement, NameCheck};
 use rustls::pki_types::CertificateDer;
 use tracing::warn;
 
 use super::{AskedClient, LoggedClient, RefusalLog, bounded, log_dropped};
-use crate::guard::{Decision, JudgedAt, Judgement, NameCheck};
 use crate::permit::network_of;
 use crate::recent_hits::RecentHit;
 use crate::snapshot::Service;
@@ -162,9 +162,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::guard::Verdict;
     use crate::recent_hits::RecentHits;
-    use crate::tls::CertificateSummary;
+    use keygate_core::guard::Verdict;
+    use keygate_core::tls::CertificateSummary;
 
     #[test]
     fn clients_that_are_not_allowed_suppress_no_line_about_a_key() {

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use hyper::header::HeaderName;
 use ipnet::IpNet;
+use keygate_core::guard::Policy;
+use keygate_core::tls::ServerSettings;
 
 use super::{
-    ClientAuthMode, ExpiredCrl, KeyPlace, ListenAddress, Networks, RevocationDepth, TlsVersion,
+    AlpnProtocol, ClientAuthMode, ExpiredCrl, KeyPlace, ListenAddress, Networks, RevocationDepth,
+    TlsVersion,
 };
-use crate::guard::Policy;
 
 /// An authorizer, which answers questions of other proxies about their clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -140,6 +142,15 @@ impl AuthorizerProtocol {
             Self::Spop => "spop",
         }
     }
+
+    /// The protocols that are offered by ALPN.
+    fn alpn(self) -> &'static [AlpnProtocol] {
+        match self {
+            Self::ExtAuthz => &[AlpnProtocol::H2],
+            Self::Http => &[AlpnProtocol::H2, AlpnProtocol::Http11],
+            Self::Spop => &[],
+        }
+    }
 }
 
 /// Where a question has the client's certificate. An authorizer reads no other place.
@@ -245,6 +256,18 @@ pub struct AuthorizerTls {
     pub min_version: TlsVersion,
     /// Whether askers can resume sessions. Default: true.
     pub resumption: bool,
+}
+
+impl AuthorizerTls {
+    /// What the server of an authorizer with this protocol offers.
+    #[must_use]
+    pub fn server_settings(&self, protocol: AuthorizerProtocol) -> ServerSettings<'static> {
+        ServerSettings {
+            min_version: self.min_version,
+            alpn: protocol.alpn(),
+            resumption: self.resumption,
+        }
+    }
 }
 
 /// Checks of the client's certificate, besides those of the host.

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use keygate_core::spki::RsaExponents;
+
 use super::FetchConfig;
-use crate::spki::RsaExponents;
 
 /// A filter file.
 #[derive(Debug, Clone, PartialEq, Eq)]

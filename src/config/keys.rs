@@ -4,11 +4,11 @@
 
 use std::path::PathBuf;
 
+use keygate_core::guard::{Depth, RejectWith, WeakCheck};
 use serde::de::{Deserializer, Error, Visitor, value};
 use toml::value::Datetime;
 
 use super::*;
-use crate::guard::{Depth, RejectWith, WeakCheck};
 
 /// The values that a key takes.
 #[derive(Debug, Clone, PartialEq, Eq)]

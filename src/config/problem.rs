@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use crate::regular_file::explain;
+use keygate_core::regular_file::explain;
 
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]

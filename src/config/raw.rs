@@ -10,6 +10,7 @@ mod upstream;
 
 use std::path::PathBuf;
 
+use keygate_core::guard::{Decision, Depth, RejectWith, WeakCheck};
 use serde::Deserialize;
 use toml::value::Datetime;
 
@@ -29,7 +30,6 @@ use super::{
     AccessLogField, AccessLogFormat, AdminCommands, Implausible, LogFormat, LoggedRequests,
     Rollback, SandboxConfig, Shrink, ShutdownConfig,
 };
-use crate::guard::{Decision, Depth, RejectWith, WeakCheck};
 
 /// Number of threads.
 pub(super) type Workers = Bounded<usize, 0, 1024>;

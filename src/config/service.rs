@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use hyper::header::HeaderName;
 use ipnet::IpNet;
+use keygate_core::guard::Policy;
+use keygate_core::tls::ServerSettings;
 
 use super::keys::table;
-use super::{KeyPlace, UpstreamConfig};
-use crate::guard::Policy;
+use super::{AlpnProtocol, ExpiredCrl, KeyPlace, RevocationDepth, TlsVersion, UpstreamConfig};
 
 /// A service behind the proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,38 +127,16 @@ pub struct TlsConfig {
     pub resumption: bool,
 }
 
-/// A TLS protocol version.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
-pub enum TlsVersion {
-    /// TLS 1.2.
-    #[default]
-    #[serde(rename = "1.2")]
-    V1_2,
-    /// TLS 1.3.
-    #[serde(rename = "1.3")]
-    V1_3,
-}
-
-/// How to treat an expired CRL.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ExpiredCrl {
-    /// The CRL is used as if it had not expired.
-    Accept,
-    /// Clients of the CA are rejected.
-    #[default]
-    Reject,
-}
-
-/// The certificates of a path whose revocation is checked.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RevocationDepth {
-    /// The client's own.
-    Leaf,
-    /// The client's own, and each intermediate whose issuer has a CRL.
-    #[default]
-    Path,
+impl TlsConfig {
+    /// What the server of the service offers.
+    #[must_use]
+    pub fn server_settings(&self) -> ServerSettings<'_> {
+        ServerSettings {
+            min_version: self.min_version,
+            alpn: &self.alpn,
+            resumption: self.resumption,
+        }
+    }
 }
 
 /// Whether a client must present a certificate.
@@ -169,28 +148,6 @@ pub enum ClientAuthMode {
     /// Clients without a certificate are rejected.
     #[default]
     Required,
-}
-
-/// A protocol that clients can select by ALPN.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
-pub enum AlpnProtocol {
-    /// HTTP/2.
-    #[serde(rename = "h2")]
-    H2,
-    /// HTTP/1.1.
-    #[serde(rename = "http/1.1")]
-    Http11,
-}
-
-impl AlpnProtocol {
-    /// The name in the ALPN extension (RFC 7301).
-    #[must_use]
-    pub fn as_bytes(self) -> &'static [u8] {
-        match self {
-            Self::H2 => b"h2",
-            Self::Http11 => b"http/1.1",
-        }
-    }
 }
 
 table! {

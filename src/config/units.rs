@@ -2,12 +2,12 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use keygate_core::regular_file::FileSize;
 use serde::de::{Deserialize, Deserializer, Error};
 use toml::value::{Datetime, Offset};
 use x509_cert::der::DateTime;
 
 use super::keys::{Form, Takes};
-use crate::regular_file::FileSize;
 
 /// The moment that `until` names. A date names the end of the day in UTC. `None` for a time without
 /// an offset and for an invalid date.

@@ -8,11 +8,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use keygate_core::guard::Answers;
+use keygate_core::spki::Fingerprint;
+use keygate_core::unix_time;
+
 pub(super) use self::state_file::write;
 use super::pace::jittered;
-use crate::guard::Answers;
-use crate::spki::Fingerprint;
-use crate::unix_time;
 
 /// Maximum number of cleared keys. Above it, the one that was asked about first is forgotten.
 const MAX_CLEARED: usize = 8192;

@@ -12,6 +12,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use keygate_core::guard::{CurrentAnswers, Guard};
+use keygate_core::spki::Fingerprint;
+use keygate_core::unix_time;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tracing::{error, info};
@@ -32,13 +35,10 @@ use super::source::{clears, create_directories, open_directories, source_of};
 use super::source_files::{ConfirmError, SourceFiles};
 use crate::blocking::BlockingPool;
 use crate::config::ConfirmConfig;
-use crate::guard::{CurrentAnswers, Guard};
 use crate::metrics::ControlMetrics;
 use crate::resolver::Resolver;
 use crate::snapshot::watch::{Directories, POLL_INTERVAL};
 use crate::snapshot::{Current, FileState, SETTLE, StateLock, Warning};
-use crate::spki::Fingerprint;
-use crate::unix_time;
 
 /// Maximum time for a write in the state directory, and for a look into the directory of proofs,
 /// 10 s.

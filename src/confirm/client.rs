@@ -10,6 +10,9 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::{Request, Response, StatusCode, header};
+use keygate_core::proof::MAX_BODY;
+use keygate_core::regular_file::FileSize;
+use keygate_core::spki::Fingerprint;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout_at;
 
@@ -18,10 +21,7 @@ use super::source_files::SourceFiles;
 use crate::config::SourceUrl;
 use crate::http_client::{self, ExchangeError};
 use crate::metrics::ConfirmationResult;
-use crate::proof::MAX_BODY;
-use crate::regular_file::FileSize;
 use crate::resolver::Resolver;
-use crate::spki::Fingerprint;
 
 /// Pause after a 429 without `Retry-After`, 60 s.
 const DEFAULT_PAUSE: Duration = Duration::from_secs(60);

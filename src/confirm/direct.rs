@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use keygate_core::spki::Fingerprint;
 use tokio::sync::OnceCell;
 
 use super::client::{SourceClient, SourceError};
@@ -13,7 +14,6 @@ use super::source_files::{ConfirmError, SourceFiles};
 use crate::config::ConfirmConfig;
 use crate::resolver::Resolver;
 use crate::snapshot::ExposedKeyFile;
-use crate::spki::Fingerprint;
 
 /// A source that a command asks directly.
 #[derive(Debug)]

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use keygate_core::guard::{Guard, OpenQuestions, Policy, UnansweredKey};
+use keygate_core::tls::Deferral;
 use rustls::pki_types::CertificateDer;
 use smallvec::SmallVec;
 
 use super::question::{Ask, Question, UnderWay};
 use super::questions::Questions;
-use crate::guard::{Guard, OpenQuestions, Policy, UnansweredKey};
-use crate::tls::Deferral;
 
 /// Asks about keys of clients, and limits the time for which a connection waits for an answer.
 #[derive(Debug, Clone)]

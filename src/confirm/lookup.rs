@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use keygate_core::proof::{self, BadProof};
+use keygate_core::spki::Fingerprint;
+
 use super::client::{SourceClient, SourceError, SourceResponse};
 use super::proof_directory;
 use super::source_files::{CanaryKey, SourceFiles};
-use crate::proof::{self, BadProof};
-use crate::spki::Fingerprint;
 
 /// The directories with proofs.
 #[derive(Debug, Clone, Default)]

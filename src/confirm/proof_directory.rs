@@ -5,9 +5,9 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use crate::proof::MAX_BODY;
-use crate::regular_file::{self, explain, explain_with_remedy};
-use crate::spki::Fingerprint;
+use keygate_core::proof::MAX_BODY;
+use keygate_core::regular_file::{self, explain, explain_with_remedy};
+use keygate_core::spki::Fingerprint;
 
 /// Suffixes of the names of proofs.
 const SUFFIXES: [&str; 3] = ["", ".jws", ".json"];

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
+use keygate_core::spki::Fingerprint;
 use smallvec::SmallVec;
 use tokio::sync::watch;
-
-use crate::spki::Fingerprint;
 
 /// A question whether a client's key is compromised.
 #[derive(Debug, Clone)]

@@ -11,12 +11,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use keygate_core::spki::Fingerprint;
+
 use self::known_answers::KnownAnswers;
 pub(super) use self::pending_question::{Finished, Stage};
 use self::pending_question::{PendingQuestion, QuestionState};
 use super::pace::SourcePace;
 use super::question::{Ask, Question};
-use crate::spki::Fingerprint;
 
 /// Maximum number of questions that wait: queued, backing off and under way. Above it, the oldest
 /// one that is not under way is dropped.

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hyper::header::HeaderValue;
+use keygate_core::regular_file::cause;
+use keygate_core::spki::{self, Fingerprint, InputError};
+use keygate_core::tls::{self, TlsFileError};
 use rustls::ClientConfig;
 use zeroize::Zeroizing;
 
 use crate::config::{AlpnProtocol, CanaryConfig, ConfirmConfig, KeyPlace, PlacedProblem};
-use crate::regular_file::cause;
 use crate::snapshot::{self, ExposedKeyFile};
-use crate::spki::{self, Fingerprint, InputError};
-use crate::tls::{self, TlsFileError};
 
 /// Maximum size of a file of CAs or of a canary, 16 MiB.
 const MAX_SIZE: u64 = 16 << 20;

@@ -22,7 +22,7 @@ mod tests {
 
     use super::super::tests::certificates;
     use super::*;
-    use crate::tls::MAX_CERTIFICATES;
+    use keygate_core::tls::MAX_CERTIFICATES;
 
     #[test]
     fn certificates_are_separated_by_commas() {

@@ -86,7 +86,7 @@ fn from_hex([high, low]: [u8; 2]) -> Option<u8> {
 mod tests {
     use super::super::tests::certificates;
     use super::*;
-    use crate::tls::MAX_CERTIFICATES;
+    use keygate_core::tls::MAX_CERTIFICATES;
 
     fn one(value: &str) -> Result<Chain, MalformedValue> {
         read(value.as_bytes(), ChainLength::One)

@@ -8,11 +8,11 @@
 use std::fmt::Write;
 
 use aws_lc_rs::digest::{SHA256, digest};
+use keygate_core::tls::CertificateSummary;
 use rustls::pki_types::CertificateDer;
 use smallvec::SmallVec;
 
 use super::{Chain, ChainLength, MalformedValue, escaped_pem};
-use crate::tls::CertificateSummary;
 
 /// Maximum number of pairs in an element. Envoy has seven keys.
 const MAX_PAIRS: usize = 16;

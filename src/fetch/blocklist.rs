@@ -1,7 +1,8 @@
 //! The metadata of a blocklist at its source: where the list is, and what it must be.
 
+use keygate_core::badkeys::Metadata;
+
 use super::error::{FetchError, shortened};
-use crate::badkeys::Metadata;
 use crate::config::SourceUrl;
 
 /// The blocklist that metadata name.

@@ -10,6 +10,8 @@ use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::http::request::Builder;
 use hyper::{HeaderMap, Request, Response, StatusCode, header};
+use keygate_core::regular_file;
+use keygate_core::tls::{self, Credentials};
 use rustls::ClientConfig;
 use tokio::time::{sleep_until, timeout, timeout_at};
 use zeroize::Zeroizing;
@@ -18,10 +20,8 @@ use super::error::{FetchError, TransferError, shortened};
 use super::record::SourceId;
 use crate::config::{AlpnProtocol, ClientCertificateFiles, FetchConfig, SourceUrl};
 use crate::http_client::{self, Connection, ExchangeError, MAX_HEADERS, parse_headers};
-use crate::regular_file;
 use crate::resolver::Resolver;
 use crate::snapshot::read_private_key;
-use crate::tls::{self, Credentials};
 
 /// Files with the CAs of the system: Debian and Alpine, Fedora, openSUSE, others.
 pub(super) const SYSTEM_TRUST_ANCHORS: [&str; 4] = [

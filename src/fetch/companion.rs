@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use hyper::StatusCode;
+use keygate_core::badkeys::metadata_path;
+use keygate_core::pkbf::sidecar_of;
+use keygate_core::signature::{MAX_SIZE as MAX_SIGNATURE_SIZE, signature_path};
 
 use super::error::{FetchError, TransferError};
 use super::job::FetchJob;
-use crate::badkeys::metadata_path;
-use crate::pkbf::sidecar_of;
-use crate::signature::{MAX_SIZE as MAX_SIGNATURE_SIZE, signature_path};
 
 /// Maximum size of a checksum file, in bytes, 1 MiB; a larger one is rejected.
 const MAX_CHECKSUM_SIZE: u64 = 1 << 20;

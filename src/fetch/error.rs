@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hyper::StatusCode;
+use keygate_core::badkeys::MetadataError;
+use keygate_core::regular_file::{self, FileSize};
+use keygate_core::tls::{self, TlsFileError};
 
-use crate::badkeys::MetadataError;
 use crate::config::SourceUrl;
 use crate::http_client::ExchangeError;
-use crate::regular_file::{self, FileSize};
 use crate::snapshot::{ExposedKeyFile, FilterRejection, ListFileError};
-use crate::tls::{self, TlsFileError};
 
 /// Maximum length of a value of a server in an error, in characters; the rest is cut.
 const MAX_SHOWN: usize = 200;

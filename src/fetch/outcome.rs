@@ -1,5 +1,6 @@
 //! The outcome of fetching one file, and the numbers that are kept about it.
 
+use keygate_core::unix_time;
 use serde::{Deserialize, Serialize};
 
 use super::error::FetchError;
@@ -8,7 +9,6 @@ use super::state::FetchState;
 use super::update;
 use super::work_directory::{WorkDirectory, state_of};
 use crate::resolver::Resolver;
-use crate::unix_time;
 
 /// The outcome of fetching one file.
 #[derive(Debug)]

@@ -5,11 +5,11 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use keygate_core::regular_file;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{FetchConfig, SourceUrl};
-use crate::regular_file;
 
 /// Maximum size of a record, in bytes, 64 KiB; a larger one is not read.
 const MAX_RECORD: u64 = 64 << 10;

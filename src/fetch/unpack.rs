@@ -4,10 +4,10 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
 use std::path::Path;
 
+use keygate_core::badkeys::XZ_MAGIC;
 use lzma_rust2::XzReader;
 
 use super::error::UnpackError;
-use crate::badkeys::XZ_MAGIC;
 
 /// Maximum memory of the decoder, in KiB, 96 MiB; a file that needs more is rejected. `xz -9` needs
 /// 65 MiB.

@@ -6,6 +6,8 @@ use std::path::Path;
 
 use aws_lc_rs::digest::{Context, SHA256};
 use data_encoding::HEXLOWER;
+use keygate_core::badkeys::{MAX_METADATA_SIZE, metadata_path};
+use keygate_core::regular_file;
 
 use super::blocklist::{self, NamedList};
 use super::client::FetchClient;
@@ -18,9 +20,7 @@ use super::outcome::FetchedFile;
 use super::state::{FetchState, FileMark, Installed};
 use super::unpack::{is_packed, unpack};
 use super::work_directory::WorkDirectory;
-use crate::badkeys::{MAX_METADATA_SIZE, metadata_path};
 use crate::config::SourceUrl;
-use crate::regular_file;
 use crate::resolver::Resolver;
 use crate::snapshot::{check_filter_candidate, check_list_candidate};
 

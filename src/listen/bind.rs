@@ -6,13 +6,13 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
+use keygate_core::regular_file::cause;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::unix::{SocketOwner, bind_unix};
 use super::{Address, AddressLimits, BACKLOG, BoundSocket, Listener};
 use crate::config::{Config, KeyPlace, ListenAddress, PlacedProblem};
 use crate::process::inherited_sockets::InheritedSockets;
-use crate::regular_file::cause;
 
 /// An address that cannot be listened on.
 #[derive(Debug, thiserror::Error)]

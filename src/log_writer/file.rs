@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use keygate_core::regular_file::cause;
 use rustix::fs::{Access, access};
 use tracing::warn;
-
-use crate::regular_file::cause;
 
 /// Permissions of a log file that keygate creates. Names of clients are in it.
 const MODE: u32 = 0o640;

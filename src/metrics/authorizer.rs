@@ -1,5 +1,6 @@
 //! The series of an authorizer: the questions of other proxies.
 
+use keygate_core::guard::{Decision, JudgedAt, Judgement, VerdictKind};
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
     Registry,
@@ -7,7 +8,6 @@ use prometheus::{
 
 use super::labels::{Family, KeyAction, NameResult, QuestionResult};
 use super::{NAMESPACE, counters, opts, register};
-use crate::guard::{Decision, JudgedAt, Judgement, VerdictKind};
 
 /// Buckets in seconds: a question takes some microseconds, and a verified chain some hundred.
 const QUESTION_BUCKETS: &[f64] = &[

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use keygate_core::guard::VerdictKind;
 use prometheus::{Gauge, Histogram, HistogramOpts, IntCounter, IntGauge, IntGaugeVec, Registry};
 
 use super::labels::{ConfirmationResult, Family};
 use super::{NAMESPACE, counter, counters, opts, register};
-use crate::guard::VerdictKind;
 
 /// Upper bounds of the durations of questions, in seconds.
 const DURATIONS: [f64; 9] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];

@@ -1,5 +1,6 @@
 //! The series of the control plane: filters, lists, certificates, the build and the process.
 
+use keygate_core::tls::CertificateRole;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{Gauge, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
@@ -8,7 +9,6 @@ use super::filter::{FilterMetrics, FilterSeries};
 use super::labels::{Family, Label, ReloadResult};
 use super::list::{ListMetrics, ListSeries};
 use super::{LogMetrics, counter, counters, opts, register};
-use crate::tls::CertificateRole;
 
 /// The series of the control plane.
 #[derive(Debug, Clone)]

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use keygate_core::guard::NamedFilter;
 use prometheus::{IntCounter, IntCounterVec, IntGaugeVec, Registry};
 
 use super::file_checks::{FileCheckNames, FileCheckSeries, FileChecks};
 use super::gauges::{GaugeTable, Gauges, Row};
 use super::labels::{Label, ReloadResult};
 use super::{counters, opts, register};
-use crate::guard::NamedFilter;
 
 /// The series of one filter. `R` is the label of a rejected update's reason.
 #[derive(Debug, Clone)]

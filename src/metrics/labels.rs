@@ -1,10 +1,10 @@
 //! Labels with a fixed set of values, and counters resolved once for each value.
 
+use keygate_core::guard::{JudgedAt, NameCheck, VerdictKind};
+use keygate_core::tls::{CertificateRole, HandshakeResult};
 use prometheus::core::{MetricVec, MetricVecBuilder};
 
-use crate::guard::{JudgedAt, NameCheck, VerdictKind};
 use crate::permit::BufferClass;
-use crate::tls::{CertificateRole, HandshakeResult};
 
 /// A label whose values are the variants of an enum.
 pub trait Label: Copy + 'static {

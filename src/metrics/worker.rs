@@ -1,5 +1,7 @@
 //! The series of the data path: one set for each worker.
 
+use keygate_core::guard::{Decision, JudgedAt, Judgement, VerdictKind};
+use keygate_core::tls::HandshakeResult;
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntGauge, IntGaugeVec, Registry,
 };
@@ -11,10 +13,8 @@ use super::labels::{
 };
 use super::traces::TraceMetrics;
 use super::{NAMESPACE, counters, opts, register};
-use crate::guard::{Decision, JudgedAt, Judgement, VerdictKind};
 use crate::permit::BufferClass;
 use crate::permit::ledger::ClassUse;
-use crate::tls::HandshakeResult;
 
 /// The label value of connections that ended before a service was chosen.
 const UNROUTED: &str = "";

@@ -2,12 +2,12 @@
 
 use std::io;
 
+use keygate_core::tls::HandshakeResult;
 use smallvec::SmallVec;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::permit::ledger::Holder;
-use crate::tls::HandshakeResult;
 use crate::tls_stream::{ClientHello, DECODE_ERROR, HelloError};
 
 /// The starts of HTTP requests, long enough to tell them from other protocols. `PRI * HTTP` is

@@ -14,6 +14,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+use keygate_core::guard::{Decision, JudgedAt, Judgement, NameCheck, RejectWith};
+use keygate_core::tls::{ClientIdentity, Handshake, HandshakeResult};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -29,14 +31,12 @@ use super::proxy_protocol;
 use super::tcp;
 use super::worker::Worker;
 use crate::config::{Networks, Protocol};
-use crate::guard::{Decision, JudgedAt, Judgement, NameCheck, RejectWith};
 use crate::lingering_close::{self, LINGER_TIME};
 use crate::listen::Accepted;
 use crate::metrics::{ConnectionResult, ServiceMetrics};
 use crate::permit::ledger::Holder;
 use crate::permit::{BufferClass, ClientKey, CountGuard, PerIpGuard, Permit, Unproven};
 use crate::snapshot::Service;
-use crate::tls::{ClientIdentity, Handshake, HandshakeResult};
 use crate::tls_stream::TlsStream;
 
 /// Serves an accepted connection on a task of its own.

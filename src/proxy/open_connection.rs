@@ -15,6 +15,8 @@ use std::time::{Instant, SystemTime};
 
 use hyper::StatusCode;
 use hyper::header::{HeaderName, HeaderValue};
+use keygate_core::guard::{Decision, Depth, JudgedAt, Judgement, OpenQuestions, Verdict};
+use keygate_core::tls::{CertificateSummary, ClientIdentity, PathExpiry};
 use tracing::info;
 
 use self::state::{Close, ConnectionKind, ConnectionState};
@@ -22,11 +24,9 @@ use self::tls_facts::TlsFacts;
 use super::message::headers::key_status;
 use crate::client_log::RefusalLog;
 use crate::config::{AlpnProtocol, Protocol};
-use crate::guard::{Decision, Depth, JudgedAt, Judgement, OpenQuestions, Verdict};
 use crate::metrics::ServiceMetrics;
 use crate::permit::ClientKey;
 use crate::snapshot::{Routes, Service, Snapshot};
-use crate::tls::{CertificateSummary, ClientIdentity, PathExpiry};
 
 /// Counts a judgement, and logs it unless the client is admitted.
 pub(crate) fn record_judgement(

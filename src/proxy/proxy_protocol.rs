@@ -6,12 +6,12 @@
 use std::io;
 use std::net::SocketAddr;
 
+use keygate_core::tls::{CertificateSummary, ClientIdentity};
 use proxy_header::{ParseConfig, ProxiedAddress, ProxyHeader, SslInfo, Tlv};
 use rustls::ProtocolVersion;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::TcpStream;
 
-use crate::tls::{CertificateSummary, ClientIdentity};
 use crate::tls_stream::TlsStream;
 
 /// Maximum length of a version 1 header, line end included, in bytes.

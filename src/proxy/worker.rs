@@ -12,6 +12,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use keygate_core::guard::RecentShard;
+use keygate_core::tls::CertificateSummary;
 use rustls::pki_types::CertificateDer;
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, watch};
@@ -25,7 +27,6 @@ use super::upstream::server_state::ServerStates;
 use crate::client_log::RefusalLog;
 use crate::config::Config;
 use crate::confirm::Inquiry;
-use crate::guard::RecentShard;
 use crate::log_writer::LogWriter;
 use crate::metrics::{ServiceMetrics, WorkerMetrics};
 use crate::permit::{Count, CountGuard, PerIpCounts};
@@ -34,7 +35,6 @@ use crate::process::lifecycle::Lifecycle;
 use crate::recent_hits::RecentHits;
 use crate::resolver::Resolver;
 use crate::snapshot::{Current, Service, Snapshot};
-use crate::tls::CertificateSummary;
 use crate::traces::{SpanQueue, Tracer};
 
 /// The state that all workers share, and the channels by which they are controlled.

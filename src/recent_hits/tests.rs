@@ -1,5 +1,6 @@
+use keygate_core::guard::{Decision, NameCheck};
+
 use super::*;
-use crate::guard::{Decision, NameCheck};
 
 fn address(number: usize) -> IpAddr {
     IpAddr::from(std::net::Ipv4Addr::from(u32::try_from(number).unwrap()))

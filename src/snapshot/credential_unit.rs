@@ -1,9 +1,10 @@
 //! The units of files of a service, and the class of a rejected one, as metrics, logs and the
 //! status name them.
 
+use keygate_core::tls::TlsFileError;
+
 use super::load::error::LoadError;
 use crate::metrics::labels;
-use crate::tls::TlsFileError;
 
 labels! {
     /// The files of a service or authorizer that are replaced together, whatever its other files

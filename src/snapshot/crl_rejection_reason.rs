@@ -1,8 +1,9 @@
 //! The class of a rejected revocation list, as metrics, logs and the status name it.
 
+use keygate_core::tls::{CrlError, TlsFileError};
+
 use super::load::error::LoadError;
 use crate::metrics::labels;
-use crate::tls::{CrlError, TlsFileError};
 
 labels! {
     /// The class of a rejected revocation list.

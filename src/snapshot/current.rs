@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use keygate_core::guard::Guard;
+use keygate_core::tls::ClientVerifier;
 
 use super::last_question::LastQuestion;
 use super::routes::Routes;
 use crate::config::{AuthorizerConfig, ListenAddress, Networks, Protocol, ServiceConfig};
-use crate::guard::Guard;
-use crate::tls::ClientVerifier;
 
 /// The snapshot in use. Loading it never blocks.
 pub type Current = Arc<ArcSwap<Snapshot>>;

@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::time::Duration;
 
+use keygate_core::guard::Exception;
+use keygate_core::spki;
+use keygate_core::tls::CertificateRole;
+use keygate_core::unix_time;
 use serde::Serialize;
 
 use super::warning::expires_soon_from;
-use crate::guard::Exception;
-use crate::spki;
-use crate::tls::CertificateRole;
-use crate::unix_time;
 
 /// Remaining time below which a CRL expires soon, in seconds: 8 hours, as in the alert
 /// `KeygateCrlRunningOut`.

@@ -3,13 +3,14 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::pkbf::{FilterError, Plausibility};
-use crate::regular_file::explain;
-use crate::signature::SignatureError;
+use keygate_core::pkbf::{FilterError, Plausibility};
+use keygate_core::regular_file::explain;
+use keygate_core::signature::SignatureError;
+use keygate_core::spki::InputError;
+use keygate_core::unix_time::utc;
+
 use crate::snapshot::operator_decision::{GuardFile, NeedsOperator};
 use crate::snapshot::rejection_reason::RejectionReason;
-use crate::spki::InputError;
-use crate::unix_time::utc;
 
 /// Why a filter update is rejected.
 #[derive(Debug, thiserror::Error)]

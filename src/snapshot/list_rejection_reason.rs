@@ -2,8 +2,9 @@
 
 use std::io;
 
+use keygate_core::badkeys::{BlocklistFileError, MetadataError};
+
 use super::load::error::ListFileError;
-use crate::badkeys::{BlocklistFileError, MetadataError};
 use crate::metrics::labels;
 
 labels! {
@@ -57,7 +58,7 @@ impl ListRejectionReason {
         }
     }
 
-    /// The class of an error of [`crate::regular_file::read`].
+    /// The class of an error of [`keygate_core::regular_file::read`].
     fn of_read(error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::InvalidData { Self::Size } else { Self::Io }
     }

@@ -32,6 +32,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use keygate_core::guard::{CurrentGuard, Guard};
 use tracing::error;
 
 use self::context::LoadContext;
@@ -48,7 +49,6 @@ use self::source::{ServiceIds, Sources, StagedSources};
 use self::state_lock::StateLock;
 use super::current::Snapshot;
 use crate::config::Config;
-use crate::guard::{CurrentGuard, Guard};
 use crate::metrics::ControlMetrics;
 use crate::process::sandbox;
 

@@ -11,6 +11,7 @@ mod revocation;
 mod service;
 mod warnings;
 
+use keygate_core::guard::Exception;
 use serde::Serialize;
 
 pub use self::authorizer::AuthorizerReport;
@@ -26,7 +27,6 @@ pub(super) use self::service::CertificateExpiry;
 pub use self::service::ServiceReport;
 pub use self::warnings::WarningReport;
 use super::expiry::Expiry;
-use crate::guard::Exception;
 use crate::metrics::{Label, ReloadResult};
 
 /// Everything that a reload can change.

@@ -9,6 +9,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use keygate_core::tls::CrlWarning;
+use keygate_core::unix_time::dated;
 use tracing::warn;
 
 pub use self::period::PeriodProblem;
@@ -21,8 +23,6 @@ use super::load::private_key::ExposedKeyFile;
 use super::rejection_reason::RejectionReason;
 use crate::config::OpenAccess;
 use crate::metrics::Label;
-use crate::tls::CrlWarning;
-use crate::unix_time::dated;
 
 /// End of the reason of a rejection at a start.
 pub(super) const COPY_IN_USE: &str = "; the last good one in state.dir is in use";

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hyper::HeaderMap;
+use keygate_core::regular_file::cause;
+use keygate_core::tls::{self, TlsFileError};
 use rustls::ClientConfig;
 
 use crate::config::{AlpnProtocol, KeyPlace, PlacedProblem, TracesConfig};
 use crate::http_client::{MAX_HEADERS, parse_headers};
-use crate::regular_file::cause;
 use crate::snapshot::{self, ExposedKeyFile};
-use crate::tls::{self, TlsFileError};
 
 /// Maximum size of a file of CAs, 16 MiB.
 const MAX_TRUST_ANCHORS: u64 = 16 << 20;

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
+use keygate_core::guard::keys_checked;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Interval, MissedTickBehavior, interval};
@@ -12,7 +13,6 @@ use tracing::error;
 
 use super::{Rooms, accept};
 use crate::config::{Config, ListenAddress};
-use crate::guard::keys_checked;
 use crate::listen::ListenChange;
 use crate::permit::ledger;
 use crate::process::heartbeat::Heartbeat;
@@ -231,7 +231,7 @@ mod tests {
     use std::task::{Context, Waker};
 
     use super::*;
-    use crate::guard::check_another_key;
+    use crate::ask::check_another_key;
     use crate::process::heartbeat::Heartbeats;
 
     /// The maximum number of 100 certificates that are judged in one turn.

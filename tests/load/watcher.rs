@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use keygate::config::{Config, PlacedProblem};
 use keygate::metrics::ControlMetrics;
-use keygate::pkbf::{Filter, Overwrite, Parameters, create};
 use keygate::snapshot::{JudgementLinks, Loader, Prepare, Trigger};
+use keygate_core::pkbf::{Filter, Overwrite, Parameters, create};
 
 use crate::support::keygate::Keygate;
 use crate::support::load::Load;

@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use keygate::pkbf::{self, Filter, Parameters};
-use keygate::spki::{Encoding, Fingerprint, related};
+use keygate_core::pkbf::{self, Filter, Parameters};
+use keygate_core::spki::{Encoding, Fingerprint, related};
 
 use crate::published::{self, P256, P256_COMPRESSED, RSA, spki_in};
 

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use data_encoding::HEXLOWER;
-use keygate::pkbf::{self, Filter, FilterError, Header, MARKER, Parameters};
-use keygate::spki::{Fingerprint, for_each_point_form, keys_in};
+use keygate_core::pkbf::{self, Filter, FilterError, Header, MARKER, Parameters};
+use keygate_core::spki::{Fingerprint, for_each_point_form, keys_in};
 use proptest::prelude::*;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;

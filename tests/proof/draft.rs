@@ -11,7 +11,7 @@ use aws_lc_rs::signature::{
     RsaEncoding, RsaKeyPair,
 };
 use data_encoding::BASE64URL_NOPAD;
-use keygate::spki::{Fingerprint, keys_in};
+use keygate_core::spki::{Fingerprint, keys_in};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use data_encoding::{BASE64URL_NOPAD, HEXLOWER};
-use keygate::proof::{self, BadProof, create, verify, verify_with_rsa_1024};
-use keygate::spki::{Encoding, Fingerprint, related};
+use keygate_core::proof::{self, BadProof, create, verify, verify_with_rsa_1024};
+use keygate_core::spki::{Encoding, Fingerprint, related};
 
 use crate::draft::{STATEMENT, TestKey, body, header, members};
 use crate::published::{self, P256, P256_COMPRESSED, RSA, spki_in};

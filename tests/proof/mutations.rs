@@ -2,7 +2,7 @@
 //! punctuation, a part of a name, or a part of a signed or signing text. White space between the
 //! tokens of the JSON may be added.
 
-use keygate::proof::{create, verify};
+use keygate_core::proof::{create, verify};
 
 use crate::draft::TestKey;
 

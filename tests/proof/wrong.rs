@@ -6,8 +6,8 @@ use aws_lc_rs::hmac;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
 use data_encoding::{BASE64, BASE64URL_NOPAD, HEXLOWER};
-use keygate::proof::{self, BadProof, MAX_BODY, verify};
-use keygate::spki::{Encoding, Fingerprint, related};
+use keygate_core::proof::{self, BadProof, MAX_BODY, verify};
+use keygate_core::spki::{Encoding, Fingerprint, related};
 
 use crate::draft::{
     CURVES, STATEMENT, TestKey, asn1, body, ed25519, fixed, header, members, ps256, rs256, rs384,

@@ -3,7 +3,7 @@
 use std::fs::{rename, write};
 use std::path::{Path, PathBuf};
 
-use ::keygate::spki::{Encoding, Fingerprint, PublicKey};
+use ::keygate_core::spki::{Encoding, Fingerprint, PublicKey};
 use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
 use serde_json::{Value, json};

@@ -7,7 +7,7 @@
 
 use std::path::{Path, PathBuf};
 
-use keygate::spki::keys_in;
+use keygate_core::spki::keys_in;
 
 use crate::skip;
 

@@ -54,7 +54,7 @@ pub mod weak_keys;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use ::keygate::pkbf::{Filter, Overwrite, Parameters, create};
+use ::keygate_core::pkbf::{Filter, Overwrite, Parameters, create};
 
 pub use wait::{TIMEOUT, before, read_alert, wait_for, wait_until};
 

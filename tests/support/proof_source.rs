@@ -7,8 +7,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
 
-use ::keygate::proof;
-use ::keygate::spki::Fingerprint;
+use ::keygate_core::proof;
+use ::keygate_core::spki::Fingerprint;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 

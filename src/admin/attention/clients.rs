@@ -1,12 +1,13 @@
 //! Conditions of clients: nobody gets in, most do not, or rejections that follow an update.
 
+use keygate_core::tls::HandshakeResult;
+use keygate_core::unix_time::duration;
+
 use super::{Attention, amber, red};
 use crate::admin::admissions::{Admission, Update};
 use crate::admin::view::View;
 use crate::metrics::{Label, QuestionResult};
 use crate::shell;
-use crate::tls::HandshakeResult;
-use crate::unix_time::duration;
 
 /// Time without a success after which nobody gets in, in seconds.
 const SILENCE: u64 = 60;

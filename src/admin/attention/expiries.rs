@@ -1,9 +1,10 @@
 //! Certificates, CAs, revocation lists and exceptions that have expired, or expire soon.
 
+use keygate_core::unix_time::utc;
+
 use super::{Attention, amber, red};
 use crate::admin::view::View;
 use crate::snapshot::{Expiry, ExpiryState};
-use crate::unix_time::utc;
 
 pub(super) fn conditions(view: &View) -> Vec<Attention> {
     let expiries = view.report.expiries.iter().enumerate();

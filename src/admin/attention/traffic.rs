@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use keygate_core::unix_time::utc;
+
 use super::{Attention, amber, red};
 use crate::admin::servers::ServerReport;
 use crate::admin::traffic::{Exchanges, ServiceTraffic};
 use crate::admin::view::View;
 use crate::listen::AddressLoad;
 use crate::metrics::OwnStatus;
-use crate::unix_time::utc;
 
 /// Share of failed exchanges with the upstream above which a service needs attention, as in the
 /// alert `KeygateRequestsUnanswered`.

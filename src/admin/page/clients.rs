@@ -4,9 +4,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use keygate_core::tls::CertificateSummary;
+use keygate_core::unix_time::ago;
+
 use crate::recent_hits::RecentHit;
-use crate::tls::CertificateSummary;
-use crate::unix_time::ago;
 
 /// Maximum number of clients on the page, most recent first.
 const MAX_CLIENTS: usize = 10;

@@ -1,11 +1,12 @@
 //! The rows of filters, lists and the configuration.
 
+use keygate_core::unix_time::ago;
+
 use super::Badge;
 use crate::admin::remedy;
 use crate::snapshot::{
     AffectedClient, DryRunReport, FilterReport, ListReport, ReloadReport, WaitingReport,
 };
-use crate::unix_time::ago;
 
 pub(super) struct FilterRow<'a> {
     pub(super) name: &'a str,

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use keygate_core::guard::VerdictKind;
+use keygate_core::unix_time::{ago, utc};
+
 use super::Badge;
 use super::files::{WaitingUpdate, reason};
 use crate::admin::servers::ServerReport;
 use crate::admin::traffic::ServiceTraffic;
-use crate::guard::VerdictKind;
 use crate::metrics::{ByService, Label, QuestionResult, Scrape};
 use crate::snapshot::{AuthorizerReport, PolicyReport, ServiceReport};
-use crate::unix_time::{ago, utc};
 
 pub(super) struct ServiceRow<'a> {
     pub(super) name: &'a str,

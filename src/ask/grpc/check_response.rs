@@ -4,6 +4,7 @@ use std::cell::RefCell;
 
 use bytes::Bytes;
 use hyper::header::{HeaderName, HeaderValue};
+use keygate_core::spki::Fingerprint;
 use prost::Message;
 
 use super::framing;
@@ -13,7 +14,6 @@ use super::messages::{
 };
 use crate::ask::denial::DenialBody;
 use crate::ask::question::Answer;
-use crate::spki::Fingerprint;
 
 /// Codes of `google.rpc.Code`.
 const OK: i32 = 0;
@@ -131,7 +131,7 @@ fn metadata(answer: &Answer, fingerprint: Option<Fingerprint>) -> Metadata {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guard::{Decision, VerdictKind};
+    use keygate_core::guard::{Decision, VerdictKind};
 
     #[test]
     fn each_answer_has_its_own_status() {

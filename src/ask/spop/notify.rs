@@ -6,11 +6,12 @@
 
 use std::time::Instant;
 
+use keygate_core::spki::Fingerprint;
+
 use super::arguments::Arguments;
 use super::frame::{FrameHeader, FrameWriter, VariableScope, kind};
 use super::value::{BrokenFrame, FrameReader};
 use crate::ask::question::{Answer, ClientQuestion, Presented, Unusable};
-use crate::spki::Fingerprint;
 
 /// A message that keygate answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

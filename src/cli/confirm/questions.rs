@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use keygate_core::pkbf::{self, Filter};
+use keygate_core::spki::{Encoding, Fingerprint, related};
+
 use crate::cli::CliError;
 use crate::cli::signature;
 use crate::config::FilterConfig;
-use crate::pkbf::{self, Filter};
-use crate::spki::{Encoding, Fingerprint, related};
 
 /// Selects the encodings of keys to ask about.
 #[derive(Debug)]

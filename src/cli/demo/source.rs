@@ -7,10 +7,10 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{Response, StatusCode};
+use keygate_core::proof::{CreateError, create};
 
 use super::http_server;
 use super::pki::DemoParty;
-use crate::proof::{CreateError, create};
 
 /// The responses of the source, by path.
 pub(super) struct DemoSource(HashMap<String, String>);

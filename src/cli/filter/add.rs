@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 
 use clap::ValueHint;
+use keygate_core::pkbf::{FilterError, FilterUpdate};
+use keygate_core::signature::signature_path;
+use keygate_core::spki;
+use keygate_core::unix_time;
 use serde::Serialize;
 
 use super::{CliError, Exit, PerKeyOutput, input, print, print_error, print_json};
 use crate::cli::counted::{counted, counted_entries};
 use crate::cli::progress::Spinner;
-use crate::pkbf::{FilterError, FilterUpdate};
-use crate::signature::signature_path;
-use crate::spki;
-use crate::unix_time;
 
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
+use keygate_core::pkbf::{self, Filter, FilterError, FilterSummary, Overwrite, Parameters};
+
 use super::info::show;
 use super::{CliError, Exit, print_json};
 use crate::cli::progress::Spinner;
-use crate::pkbf::{self, Filter, FilterError, FilterSummary, Overwrite, Parameters};
 
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {

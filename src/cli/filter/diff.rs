@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use clap::ValueHint;
+use keygate_core::guard::{Guard, NamedFilter};
+use keygate_core::pkbf::{Filter, FilterFile, FilterSummary};
 use serde::Serialize;
 
 use super::info::date;
 use super::{CliError, CliOutput, Exit, input, read};
 use crate::cli::verdict_rows::{JudgedInputs, print_compared};
-use crate::guard::{Guard, NamedFilter};
-use crate::pkbf::{Filter, FilterFile, FilterSummary};
 
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {

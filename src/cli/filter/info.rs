@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
+use keygate_core::pkbf::{Filter, FilterSummary};
+use keygate_core::unix_time::{dated, utc};
 use serde::Serialize;
 
 use super::{CliError, Exit, print, print_json, read};
 use crate::cli::signature::{self, SignatureArgs, SignatureInfo};
-use crate::pkbf::{Filter, FilterSummary};
-use crate::unix_time::{dated, utc};
 
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use clap::ValueHint;
+use keygate_core::guard::{Guard, NamedFilter, Verdict};
+use keygate_core::pkbf::{self, FilterError, MissingBits};
+use keygate_core::spki::{PublicKey, RsaExponents};
 
 use super::{CliError, Exit, input};
 use crate::cli::verdict_rows::{FileVerdict, JudgedInputs};
-use crate::guard::{Guard, NamedFilter, Verdict};
-use crate::pkbf::{self, FilterError, MissingBits};
-use crate::spki::{PublicKey, RsaExponents};
 
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {

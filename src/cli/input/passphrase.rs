@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
 use console::Term;
+use keygate_core::printable::printable;
+use keygate_core::regular_file::{FileSize, explain};
 use zeroize::Zeroizing;
 
 use crate::cli::CliError;
-use crate::printable::printable;
-use crate::regular_file::{FileSize, explain};
 
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct PassphraseArgs {

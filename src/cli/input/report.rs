@@ -1,10 +1,9 @@
 //! Lines of `keygate report --json` as an input: the keys that were found in a filter.
 
 use data_encoding::BASE64;
+use keygate_core::json::{self, JsonError};
+use keygate_core::regular_file::FileSize;
 use serde::Deserialize;
-
-use crate::json::{self, JsonError};
-use crate::regular_file::FileSize;
 
 /// Maximum size of a line, in bytes. A client with a long subject has less than 8 KiB.
 const MAX_LINE: usize = 64 << 10;

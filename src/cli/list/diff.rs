@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use clap::ValueHint;
+use keygate_core::guard::{ExactList, Guard};
 use serde::Serialize;
 
 use super::file::{FormatArgs, ListFile, ListInfo};
@@ -11,7 +12,6 @@ use super::info::date;
 use super::{CliError, Exit, input};
 use crate::cli::CliOutput;
 use crate::cli::verdict_rows::{JudgedInputs, print_compared};
-use crate::guard::{ExactList, Guard};
 
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {

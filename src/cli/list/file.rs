@@ -7,16 +7,16 @@ use std::sync::Arc;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
+use keygate_core::badkeys::{self, BlocklistFile};
+use keygate_core::guard::{ExactList, FingerprintList, NamedBlocklist};
+use keygate_core::pkbf::check_sidecar;
+use keygate_core::regular_file::{self, FileSize};
+use keygate_core::spki::KeyDigest;
 use serde::Serialize;
 
-use crate::badkeys::{self, BlocklistFile};
 use crate::cli::CliError;
 use crate::cli::signature::{SignatureArgs, SignatureInfo};
-use crate::guard::{ExactList, FingerprintList, NamedBlocklist};
-use crate::pkbf::check_sidecar;
-use crate::regular_file::{self, FileSize};
 use crate::snapshot::ListFileError;
-use crate::spki::KeyDigest;
 
 /// Maximum size of a list, in bytes, 1 GiB: four times the default of the proxy. A larger file is an
 /// error before it is read.

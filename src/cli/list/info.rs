@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
+use keygate_core::unix_time::{dated, utc};
+
 use super::file::{FormatArgs, ListInfo};
 use super::{CliError, Exit};
 use crate::cli::signature::{self, SignatureArgs};
 use crate::cli::{print, print_json};
-use crate::unix_time::{dated, utc};
 
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {

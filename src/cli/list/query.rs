@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use clap::ValueHint;
+use keygate_core::guard::Guard;
 
 use super::file::FormatArgs;
 use super::{CliError, Exit, input};
 use crate::cli::verdict_rows::{FileVerdict, JudgedInputs};
-use crate::guard::Guard;
 
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {

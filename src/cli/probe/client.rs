@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use keygate_core::{spki, unix_time};
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -14,7 +15,6 @@ use rustls::{AlertDescription, ClientConfig, ClientConnection, RootCertStore, St
 
 use super::super::CliError;
 use super::Args;
-use crate::{spki, unix_time};
 
 /// Maximum length of a response that is read, in bytes.
 const MAX_RESPONSE: u64 = 256 << 10;

@@ -4,12 +4,12 @@ use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 
 use clap::ValueHint;
+use keygate_core::proof;
+use keygate_core::spki::Algorithm;
 use serde::Serialize;
 
 use super::{CliError, Exit, check_directory, file_name, private_key, read, write};
 use crate::cli::CliOutput;
-use crate::proof;
-use crate::spki::Algorithm;
 
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {

@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 
 use clap::ValueHint;
+use keygate_core::proof::{self, BadProof};
+use keygate_core::spki::{Encoding, Fingerprint, for_each_related};
 use serde::Serialize;
 
 use super::{CliError, Exit, private_key, read};
 use crate::cli::input::{self, FoundKey};
 use crate::cli::progress::PerKeyOutput;
 use crate::cli::{CliOutput, print_error};
-use crate::proof::{self, BadProof};
-use crate::spki::{Encoding, Fingerprint, for_each_related};
 
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use keygate_core::guard::{AllowKind, AllowRules};
+
 use super::Checker;
 use crate::config::ClientAuthMode;
 use crate::config::raw::RawAllow;
-use crate::guard::{AllowKind, AllowRules};
 
 impl Checker<'_> {
     /// Checks the table `allow` of the client authentication at `path`. A table without rules would

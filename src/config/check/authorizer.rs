@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use hyper::header::HeaderName;
+use keygate_core::guard::{Decision, Policy};
 
 use super::super::{
     AskersConfig, AuthorizerConfig, AuthorizerLimits, AuthorizerProtocol, AuthorizerTls,
@@ -14,7 +15,6 @@ use super::super::{
 };
 use super::Checker;
 use super::service::merge;
-use crate::guard::{Decision, Policy};
 
 /// Maximum number of hyphens and underscores in the status header with `ext-authz`. Each answer
 /// names every spelling of it for Envoy to remove: 63 with six hyphens.

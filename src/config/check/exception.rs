@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 use std::time::UNIX_EPOCH;
 
+use keygate_core::guard::Exception;
+use keygate_core::spki::{Fingerprint, KeyDigest};
+
 use super::Checker;
 use crate::config::{raw, units};
-use crate::guard::Exception;
-use crate::spki::{Fingerprint, KeyDigest};
 
 impl Checker<'_> {
     pub(super) fn exception(&self, path: &str, raw: &raw::RawException) -> Exception {

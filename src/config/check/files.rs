@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::path::{Path, PathBuf};
 
+use keygate_core::badkeys;
+
 use super::Checker;
-use crate::badkeys;
 use crate::config::{FilterConfig, ListConfig, ListFormat};
 
 impl Checker<'_> {

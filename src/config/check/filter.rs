@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use keygate_core::spki::RsaExponents;
+
 use super::Checker;
 use super::fetch::Protection;
 use crate::config::{FilterConfig, raw};
-use crate::spki::RsaExponents;
 
 impl Checker<'_> {
     pub(super) fn filter(&self, path: &str, filter: raw::RawFilter) -> FilterConfig {

@@ -62,7 +62,7 @@ mod tests {
 
     use super::*;
     use crate::config::example::{MINIMAL, parse};
-    use crate::spki::RsaExponents;
+    use keygate_core::spki::RsaExponents;
 
     fn lists(keys: &str) -> Result<Vec<ListConfig>, String> {
         let text = format!("{MINIMAL}\n[[lists]]\nname = \"l\"\npath = \"l.dat\"\n{keys}");

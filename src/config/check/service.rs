@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use hyper::header::HeaderName;
 use ipnet::IpNet;
+use keygate_core::guard::{Decision, Policy, RejectWith};
 
 use super::super::{
     AlpnProtocol, ClientAuthMode, ForwardConfig, LimitsConfig, Networks, Protocol, SendProxy,
     ServiceConfig, TlsConfig, raw,
 };
 use super::Checker;
-use crate::guard::{Decision, Policy, RejectWith};
 
 /// Default of `evict_within`.
 const EVICT_WITHIN: Duration = Duration::from_secs(10);

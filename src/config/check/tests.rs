@@ -1,6 +1,7 @@
+use keygate_core::guard::Decision;
+
 use super::*;
 use crate::config::example::{MINIMAL, changed, parse};
-use crate::guard::Decision;
 
 fn problem(text: &str) -> String {
     parse(text).unwrap_err().to_string()

@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use data_encoding::BASE64;
+use keygate_core::spki::Fingerprint;
+use keygate_core::{json, regular_file};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use super::super::TARGET;
 use super::super::lookup::{LookUpOutcome, ProofDirectories};
 use super::{AnswerBook, Clearance};
-use crate::spki::Fingerprint;
-use crate::{json, regular_file};
 
 /// Maximum size of the state file, 1 MiB.
 pub(super) const MAX_SIZE: usize = 1 << 20;

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use keygate_core::spki::Fingerprint;
+use keygate_core::unix_time;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinError, JoinSet};
 use tracing::{error, warn};
@@ -13,8 +15,6 @@ use super::super::answer_book::AnswerBook;
 use super::super::{TARGET, answer_book, proof_directory};
 use super::{AskingTask, FILE_TIMEOUT};
 use crate::snapshot::StateLock;
-use crate::spki::Fingerprint;
-use crate::unix_time;
 
 /// Minimum time between two writes of the state file, 10 s.
 const SAVE_INTERVAL: Duration = Duration::from_secs(10);

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use keygate_core::unix_time::{self, rfc3339};
 use tracing::{error, info, warn};
 
 use super::super::TARGET;
@@ -10,7 +11,6 @@ use super::super::schedule::Job;
 use super::super::source::source_of;
 use super::AskingTask;
 use crate::metrics::{ConfirmationResult, Label};
-use crate::unix_time::{self, rfc3339};
 
 /// Minimum interval between two log lines of one kind about questions, 10 s.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use keygate_core::spki::Fingerprint;
+use keygate_core::unix_time::{self, rfc3339};
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
@@ -15,8 +17,6 @@ use super::super::schedule::{Finished, Job, Stage};
 use super::super::source::{clears, source_of};
 use super::{AskingTask, TaskEnd};
 use crate::metrics::{ConfirmationResult, Label};
-use crate::spki::Fingerprint;
-use crate::unix_time::{self, rfc3339};
 
 /// Time after a body that proves nothing until the same question is asked again, 1 h.
 const BAD_PROOF_PAUSE: Duration = Duration::from_secs(60 * 60);

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use keygate_core::guard::Guard;
+use keygate_core::spki::Fingerprint;
+use keygate_core::unix_time;
 use tokio::sync::watch;
 
 use super::super::schedule::Finished;
 use super::{AskingTask, filters_of, system_time};
-use crate::guard::Guard;
-use crate::spki::Fingerprint;
-use crate::unix_time;
 
 /// Minimum time between two judgements of all open connections because of answers, 1 s.
 const JUDGE_INTERVAL: Duration = Duration::from_secs(1);

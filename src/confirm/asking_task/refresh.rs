@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use keygate_core::spki::Fingerprint;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
@@ -12,7 +13,6 @@ use crate::blocking::{BlockingError, BlockingPool};
 use crate::config::CanaryConfig;
 use crate::snapshot::watch::Directories;
 use crate::snapshot::{FileState, Warning};
-use crate::spki::Fingerprint;
 
 /// The result of a look at the files.
 pub(super) struct RefreshedFiles {

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::time::SystemTime;
 
+use keygate_core::spki::Fingerprint;
+
 use super::super::question::Question;
-use crate::spki::Fingerprint;
 
 /// The answer about an encoding, as far as questions depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,7 @@
+use keygate_core::badkeys::Metadata;
+use keygate_core::tls::FileContent;
+
 use super::*;
-use crate::badkeys::Metadata;
-use crate::tls::FileContent;
 
 /// Whether an action follows the problem, or the next run mends it.
 fn has_action(text: &str) -> bool {

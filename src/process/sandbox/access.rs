@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use keygate_core::badkeys;
 use landlock::{AccessFs, BitFlags};
 
-use crate::badkeys;
 use crate::config::{
     AuthorizerConfig, Config, KeyPlace, ListConfig, ListFormat, ListenAddress, ServerAddress,
     SocketGroup, SourceUrl,

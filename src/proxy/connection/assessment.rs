@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use keygate_core::guard::{Decision, Judgement};
+use keygate_core::tls::{ClientIdentity, PathExpiry};
 use tokio::net::TcpStream;
 use tracing::debug;
 
 use super::held;
-use crate::guard::{Decision, Judgement};
 use crate::metrics::{ConnectionResult, WaitOutcome};
 use crate::proxy::worker::Worker;
 use crate::snapshot::{Service, Snapshot};
-use crate::tls::{ClientIdentity, PathExpiry};
 use crate::tls_stream::TlsStream;
 
 /// A client whose certificate is accepted, and the judgement of its key.

@@ -3,19 +3,19 @@
 use std::io;
 use std::net::SocketAddr;
 
+use keygate_core::guard::JudgedAt;
+use keygate_core::tls::{HandshakeResult, RejectedClient};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tracing::debug;
 
 use crate::client_log::FailedHandshake;
-use crate::guard::JudgedAt;
 use crate::lingering_close;
 use crate::metrics::ConnectionResult;
 use crate::permit::BufferClass;
 use crate::proxy::client_hello::BadHello;
 use crate::proxy::worker::Worker;
 use crate::snapshot::Service;
-use crate::tls::{HandshakeResult, RejectedClient};
 use crate::tls_stream::OVER_SHARE;
 
 /// A handshake that failed, and the socket if the client may still be sending.
@@ -84,7 +84,7 @@ impl HandshakeFailure {
             });
         }
         let service = service.map(|service| service.config.name.as_str());
-        let error = self.error.as_ref().map(crate::tls::explain);
+        let error = self.error.as_ref().map(keygate_core::tls::explain);
         debug!(%peer, service, result = self.result.as_str(), error, "connection failed");
         if let Some(tcp) = self.tcp {
             lingering_close::close(tcp).await;

@@ -6,6 +6,7 @@
 use std::future::poll_fn;
 use std::time::{Instant, SystemTime};
 
+use keygate_core::tls::ClientIdentity;
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
@@ -14,7 +15,6 @@ use crate::confirm::Asked;
 use crate::metrics::WaitOutcome;
 use crate::proxy::worker::Worker;
 use crate::snapshot::Service;
-use crate::tls::ClientIdentity;
 use crate::tls_stream::{Prefetched, TlsStream};
 
 /// Maximum bytes that a client may send while it is held, 8 KiB. A TLS record more may be read.

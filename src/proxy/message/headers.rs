@@ -11,11 +11,11 @@ use bytes::BytesMut;
 use data_encoding::HEXLOWER;
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::{HeaderMap, header};
+use keygate_core::guard::Verdict;
+use keygate_core::tls::ClientIdentity;
 
 use crate::config::{Forwarded, ServiceConfig};
 use crate::dialect;
-use crate::guard::Verdict;
-use crate::tls::ClientIdentity;
 
 /// Fields that carry identity in the dialect of keygate or of another proxy.
 const IDENTITY: [&str; 24] = [

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
+use keygate_core::regular_file::cause;
 use prometheus::IntGauge;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -20,7 +21,6 @@ use crate::config::{
 };
 use crate::keep_alive::detect_dead_peer;
 use crate::permit::{ClientKey, ClientShares, Count, CountGuard, ShareGuard};
-use crate::regular_file::cause;
 use crate::resolver::{HostAddresses, ResolveError, Resolver};
 
 /// A connection to a server: TCP or a Unix socket, with or without TLS.
@@ -166,7 +166,7 @@ pub(crate) enum DialError {
     Resolve { server: String, source: ResolveError },
     #[error("no connection to {server} within {timeout:?}")]
     Timeout { server: String, timeout: Duration },
-    #[error("TLS handshake with {server} failed: {}", crate::tls::explain(source))]
+    #[error("TLS handshake with {server} failed: {}", keygate_core::tls::explain(source))]
     Tls { server: String, source: io::Error },
 }
 

@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use keygate_core::unix_time;
+
 use crate::config::ServerConfig;
-use crate::unix_time;
 
 /// Maximum length of the error of a health check or of a request, in characters; the rest is cut.
 const MAX_ERROR: usize = 500;

@@ -8,6 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use keygate_core::guard::{ExactList, NamedFilter};
+
 use super::check::rollback::Watermark;
 use super::check::{check_filter, needs_operator};
 use super::error::ListFileError;
@@ -16,7 +18,6 @@ use super::rollback_state::RollbackState;
 use super::source::filter::read as read_filter;
 use super::source::list::{lost, read as read_list};
 use crate::config::{FilterConfig, ListConfig, Shrink};
-use crate::guard::{ExactList, NamedFilter};
 use crate::snapshot::filter_rejection::FilterRejection;
 use crate::snapshot::operator_decision::{GuardFile, NeedsOperator, WaitCause};
 

@@ -9,10 +9,11 @@ pub(crate) mod rollback;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use keygate_core::guard::NamedFilter;
+use keygate_core::pkbf::Filter;
+
 use self::rollback::Watermark;
 use crate::config::FilterConfig;
-use crate::guard::NamedFilter;
-use crate::pkbf::Filter;
 use crate::snapshot::filter_rejection::FilterRejection;
 use crate::snapshot::load::signed::{LoadedFilter, ReadFilter};
 

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use keygate_core::tls::CrlMarks;
 use serde::{Deserialize, Serialize};
 
 use super::error::LoadError;
 use super::{file, state_file};
-use crate::tls::CrlMarks;
 
 /// The marks of all services, and the file that keeps them.
 #[derive(Debug, Default)]
@@ -117,7 +117,7 @@ fn join(marks: &mut CrlMarks, others: &CrlMarks) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tls::{CrlMark, CrlVersion};
+    use keygate_core::tls::{CrlMark, CrlVersion};
 
     fn marks(list: &str, this_update: u64) -> CrlMarks {
         let version = CrlVersion { number: None, this_update };

@@ -18,20 +18,21 @@ mod tests;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use keygate_core::badkeys::BlocklistFileError;
+use keygate_core::guard::ListError;
+use keygate_core::pkbf::FilterError;
+use keygate_core::regular_file::{cause, explain, explain_with_remedy};
+use keygate_core::signature::SignatureError;
+use keygate_core::tls::{self, TlsFileError};
+use keygate_core::unix_time::utc;
+
 use super::own_key::OwnKey;
 use super::state_directory::StateDirectoryError;
-use crate::badkeys::BlocklistFileError;
 use crate::config::{FilterConfig, KeyPlace, ListConfig, PlacedProblem};
-use crate::guard::ListError;
-use crate::pkbf::FilterError;
-use crate::regular_file::{cause, explain, explain_with_remedy};
 use crate::shell;
-use crate::signature::SignatureError;
 use crate::snapshot::credential_owner::CredentialOwner;
 use crate::snapshot::filter_rejection::{CanaryError, FilterRejection};
 use crate::snapshot::operator_decision::NeedsOperator;
-use crate::tls::{self, TlsFileError};
-use crate::unix_time::utc;
 
 /// Why the files that a configuration names cannot be used.
 #[derive(Debug, thiserror::Error)]

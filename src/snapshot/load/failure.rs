@@ -2,13 +2,14 @@
 
 use std::io;
 
+use keygate_core::badkeys::{BlocklistFileError, MetadataError};
+use keygate_core::pkbf::{ChecksumFileError, FilterError};
+use keygate_core::signature::{SignatureError, SignatureFileError};
+
 use super::error::{ListFileError, LoadError};
 use super::load_errors::LoadErrors;
 use super::reconfigure_error::ReconfigureError;
-use crate::badkeys::{BlocklistFileError, MetadataError};
 use crate::config::ConfigError;
-use crate::pkbf::{ChecksumFileError, FilterError};
-use crate::signature::{SignatureError, SignatureFileError};
 use crate::snapshot::filter_rejection::{CanaryError, CanaryFileError, FilterRejection};
 
 /// Why files could not be used.

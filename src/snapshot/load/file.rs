@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use keygate_core::pkbf::FileStamp;
+use keygate_core::regular_file;
 use tracing::{error, info};
 
 use crate::blocking::{BlockingError, BlockingPool};
-use crate::pkbf::FileStamp;
 use crate::process::sandbox;
-use crate::regular_file;
 
 /// Minimum time since the last change of a file, 200 ms; a file that changed later is read later,
 /// because its writer may not have finished.

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use data_encoding::HEXLOWER;
+use keygate_core::unix_time;
 use serde::{Deserialize, Serialize};
 
 use super::check::dry_run::MAX_NAMED;
@@ -13,7 +14,6 @@ use super::check::rollback::Watermark;
 use super::signed::LoadedFilter;
 use super::source::gate::Gate;
 use crate::snapshot::report::WaitingReport;
-use crate::unix_time;
 
 /// Maximum length of a value in an error, in characters; the rest is cut.
 const MAX_SHOWN: usize = 80;

@@ -14,13 +14,13 @@ use std::cell::Cell;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
+use keygate_core::unix_time;
 use tracing::info;
 
 use super::failure::{Failure, ReadError};
 use super::file::FileState;
 use crate::metrics::ReloadResult;
 use crate::snapshot::report::ReloadReport;
-use crate::unix_time;
 
 /// Maximum time to wait for files to settle that are renamed over, 2 s.
 const MAX_UNSETTLED: Duration = Duration::from_secs(2);

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::guard::{CurrentAnswers, RecentKeys};
-use crate::tls::Deferral;
+use keygate_core::guard::{CurrentAnswers, RecentKeys};
+use keygate_core::tls::Deferral;
 
 /// The links of judgements to the rest of the process.
 #[derive(Debug, Clone, Default)]

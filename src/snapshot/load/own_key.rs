@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-use crate::guard::{Listing, Verdict};
+use keygate_core::guard::{Listing, Verdict};
+use keygate_core::tls::{CertificateRole, CertificateSummary};
+
 use crate::snapshot::credential_owner::CredentialOwner;
-use crate::tls::{CertificateRole, CertificateSummary};
 
 /// A key of a service, or of a CA that the service trusts, that is weak, in a filter or on a list.
 #[derive(Debug, Clone)]

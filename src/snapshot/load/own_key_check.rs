@@ -2,12 +2,13 @@
 
 use std::time::SystemTime;
 
+use keygate_core::tls::CertificateRole;
+
 use super::Loader;
 use super::error::LoadError;
 use super::load_errors::{LoadErrors, none_of};
 use super::own_key::OwnKey;
 use crate::snapshot::warning::Warning;
-use crate::tls::CertificateRole;
 
 impl Loader {
     /// The keys of the services and of their CAs that are weak, in a filter or on a list.

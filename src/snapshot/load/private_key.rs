@@ -5,10 +5,10 @@ use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use keygate_core::regular_file;
 use zeroize::Zeroizing;
 
 use crate::process::sandbox;
-use crate::regular_file;
 use crate::snapshot::load::file::read_with;
 
 /// A private key file that users other than its owner can read or replace.

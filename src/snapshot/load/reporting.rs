@@ -2,12 +2,13 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use keygate_core::guard::WeakCheck;
+
 use super::source::authorizer::AuthorizerSource;
 use super::source::filter::FilterSource;
 use super::source::list::ListSource;
 use super::source::service::ServiceSource;
 use super::{Loader, file};
-use crate::guard::WeakCheck;
 use crate::snapshot::expiry::Expiry;
 use crate::snapshot::report::{Report, WarningReport};
 use crate::snapshot::warning::Warning;

@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use keygate_core::guard::NamedFilter;
 use serde::{Deserialize, Serialize};
 
 use super::check::dry_run::MAX_NAMED;
 use super::error::LoadError;
 use super::file_record::FileRecord;
 use super::{file, saved_filters, state_file};
-use crate::guard::NamedFilter;
 use crate::snapshot::operator_decision::GuardFile;
 use crate::snapshot::report::WaitingReport;
 
@@ -238,10 +238,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::pkbf::{Filter, Parameters};
     use crate::snapshot::load::check::rollback::Watermark;
     use crate::snapshot::load::signed::LoadedFilter;
     use crate::snapshot::load::source::gate::Gate;
+    use keygate_core::pkbf::{Filter, Parameters};
 
     fn in_use(name: &str, updated: u64, revision: u32) -> (FileRecord, Arc<NamedFilter>) {
         let mut filter = Filter::new(Parameters::new(3, 12).unwrap()).unwrap();

@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
+use keygate_core::regular_file;
+use keygate_core::tls::{CrlIssuers, CrlLoader, CrlMarks, Crls};
 
 use super::error::LoadError;
 use super::source::MAX_CRL_SIZE;
 use super::{file, state_file};
 use crate::config::ExpiredCrl;
-use crate::regular_file;
 use crate::snapshot::credential_owner::CredentialOwner;
-use crate::tls::{CrlIssuers, CrlLoader, CrlMarks, Crls};
 
 /// Start of the name of the copy of a file with CAs. Two SHA-256 in hex follow: of owner, key and
 /// path, and of the content.

@@ -9,9 +9,10 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use keygate_core::guard::NamedFilter;
+use keygate_core::pkbf::HEADER_SIZE;
+
 use super::state_file;
-use crate::guard::NamedFilter;
-use crate::pkbf::HEADER_SIZE;
 
 /// Start of the name of a copy. The SHA-256 in hex and [`SUFFIX`] follow.
 const PREFIX: &str = "last-good-";
@@ -77,7 +78,7 @@ pub(super) fn remove_others(directory: &Path, kept: &HashSet<String>) -> io::Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pkbf::{self, Filter, Parameters};
+    use keygate_core::pkbf::{self, Filter, Parameters};
 
     fn named(key: &[u8]) -> (NamedFilter, String) {
         let mut filter = Filter::new(Parameters::new(3, 12).unwrap()).unwrap();

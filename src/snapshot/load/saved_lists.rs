@@ -20,6 +20,12 @@ use std::sync::Arc;
 
 use aws_lc_rs::digest::{Context, SHA256, digest};
 use data_encoding::HEXLOWER;
+use keygate_core::badkeys::{Blocklist, BlocklistFileError, Metadata};
+use keygate_core::guard::{ExactList, FingerprintList, NamedBlocklist};
+use keygate_core::pkbf::FilterError;
+use keygate_core::regular_file;
+use keygate_core::signature::{MAX_SIZE as MAX_SIGNATURE_SIZE, SIGNATURE_LINES, SIGNATURE_START};
+use keygate_core::unix_time::rfc3339;
 use serde_json::json;
 use tracing::error;
 
@@ -27,13 +33,7 @@ use super::error::{ListFileError, LoadError};
 use super::file;
 use super::signed::{LoadedList, SignedContent, verify_saved};
 use super::state_file;
-use crate::badkeys::{Blocklist, BlocklistFileError, Metadata};
 use crate::config::{ListConfig, ListFormat};
-use crate::guard::{ExactList, FingerprintList, NamedBlocklist};
-use crate::pkbf::FilterError;
-use crate::regular_file;
-use crate::signature::{MAX_SIZE as MAX_SIGNATURE_SIZE, SIGNATURE_LINES, SIGNATURE_START};
-use crate::unix_time::rfc3339;
 
 /// Start of the name of a copy. The SHA-256 of the name of the list in hex and a suffix follow.
 const PREFIX: &str = "last-good-list-";

@@ -6,9 +6,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::guard::{ExactList, NamedFilter};
-use crate::pkbf::FilterFile;
-use crate::signature::{FileSignature, MAX_SIZE, MinisignKeys, SignatureError, signature_path};
+use keygate_core::guard::{ExactList, NamedFilter};
+use keygate_core::pkbf::FilterFile;
+use keygate_core::signature::{
+    FileSignature, MAX_SIZE, MinisignKeys, SignatureError, signature_path,
+};
+
 use crate::snapshot::load::file::read_bounded;
 
 /// A filter file, and the signature of its content; `None` if none is needed.

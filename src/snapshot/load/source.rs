@@ -24,6 +24,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use keygate_core::guard::{ExactList, NamedFilter, WeakChecks};
+use keygate_core::spki::RsaExponents;
+
 use self::authorizer::AuthorizerSource;
 use self::credential_files::NamesCredentials;
 use self::credential_source::CredentialSource;
@@ -40,10 +43,8 @@ use super::load_errors::{LoadErrors, all, both};
 use super::saved_credentials::SavedFile;
 use super::signed::LoadedList;
 use crate::config::{Config, FilterConfig, ListConfig};
-use crate::guard::{ExactList, NamedFilter, WeakChecks};
 use crate::metrics::ControlMetrics;
 use crate::snapshot::routes::Routes;
-use crate::spki::RsaExponents;
 
 /// Everything that a configuration names.
 #[derive(Debug)]

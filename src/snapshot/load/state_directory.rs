@@ -3,8 +3,9 @@
 use std::io;
 use std::path::Path;
 
+use keygate_core::regular_file::cause;
+
 use super::file;
-use crate::regular_file::cause;
 
 /// Why the state directory cannot be used.
 #[derive(Debug, thiserror::Error)]

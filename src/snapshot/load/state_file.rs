@@ -4,11 +4,10 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
+use keygate_core::json;
+use keygate_core::regular_file::{self, FileSize};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-
-use crate::json;
-use crate::regular_file::{self, FileSize};
 
 /// Start of the name of a file that is being written.
 const STAGED_PREFIX: &str = ".state-";

@@ -1,11 +1,11 @@
 //! An authorizer in use.
 
+use keygate_core::tls::{AnchorCounts, Crls};
 use serde::Serialize;
 
 use super::{CertificateExpiry, CrlReport, DryRunReport, PolicyReport, ReloadReport};
 use crate::config::AuthorizerConfig;
 use crate::snapshot::last_question::LastQuestion;
-use crate::tls::{AnchorCounts, Crls};
 
 /// An authorizer and the last attempt to read its files.
 #[derive(Debug, Clone, Serialize)]

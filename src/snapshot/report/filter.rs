@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
+use keygate_core::guard::NamedFilter;
+use keygate_core::pkbf::FilterSummary;
+use keygate_core::signature::FileSignature;
 use serde::{Deserialize, Serialize};
 
 use super::ReloadReport;
-use crate::guard::NamedFilter;
-use crate::pkbf::FilterSummary;
-use crate::signature::FileSignature;
 use crate::snapshot::load::check::dry_run::NewHits;
 use crate::snapshot::load::signed::LoadedList;
 

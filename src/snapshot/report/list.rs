@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
+use keygate_core::guard::ExactList;
 use serde::Serialize;
 
 use super::{DryRunReport, ReloadReport, SignatureReport};
-use crate::guard::ExactList;
 use crate::snapshot::load::signed::LoadedList;
 
 /// A list in use and the last attempt to read its file.

@@ -1,8 +1,7 @@
 //! The policy in use: the action for each verdict.
 
+use keygate_core::guard::Policy;
 use serde::Serialize;
-
-use crate::guard::Policy;
 
 /// The actions of a service or authorizer by verdict.
 #[derive(Debug, Clone, Serialize)]

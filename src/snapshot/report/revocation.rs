@@ -2,9 +2,8 @@
 
 use std::path::Path;
 
+use keygate_core::tls::{Crls, RevocationList};
 use serde::Serialize;
-
-use crate::tls::{Crls, RevocationList};
 
 /// A CRL in use.
 #[derive(Debug, Clone, Serialize)]

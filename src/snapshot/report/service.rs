@@ -1,10 +1,10 @@
 //! A service in use.
 
+use keygate_core::tls::{AnchorCounts, Crls};
 use serde::Serialize;
 
 use super::{CrlReport, DryRunReport, PolicyReport, ReloadReport};
 use crate::config::ServiceConfig;
-use crate::tls::{AnchorCounts, Crls};
 
 /// A service in use and the last attempt to read its files.
 #[derive(Debug, Clone, Serialize)]

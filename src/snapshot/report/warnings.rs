@@ -1,10 +1,10 @@
 //! The warnings about what is in use, as conditions of the status.
 
+use keygate_core::tls::CrlWarning;
 use serde::Serialize;
 
 use crate::snapshot::credential_owner::CredentialOwner;
 use crate::snapshot::warning::{PeriodProblem, Warning};
-use crate::tls::CrlWarning;
 
 /// A warning about what is in use, as `keygate validate` prints it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::spki::ValidityPeriod;
-use crate::unix_time::dated;
+use keygate_core::spki::ValidityPeriod;
+use keygate_core::unix_time::dated;
 
 /// A validity period that does not contain the present, or ends soon. Times are in seconds since
 /// the Unix epoch.

@@ -3,7 +3,7 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use keygate::spki::Fingerprint;
+use keygate_core::spki::Fingerprint;
 use serde_json::Value;
 
 use crate::support::pki::{Kind, Party};

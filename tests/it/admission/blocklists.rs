@@ -1,7 +1,7 @@
 //! Badkeys blocklists over real handshakes: verdict, finding, updates.
 //!
-//! Guards: `has_numbers` and `for_each_number` in `src/guard.rs`, `find` in
-//! `src/badkeys/blocklist.rs`, `ensure_most_records_stay`, `ensure_not_older` and `TooFew` in
+//! Guards: `has_numbers` and `for_each_number` in `crates/core/src/guard.rs`, `find` in
+//! `crates/core/src/badkeys/blocklist.rs`, `ensure_most_records_stay`, `ensure_not_older` and `TooFew` in
 //! `src/snapshot/load/source/list/read.rs`, `has_same_content` and `check_age` in
 //! `src/snapshot/load/source/list.rs`.
 
@@ -9,7 +9,7 @@ use std::fs::{create_dir, read_dir, remove_file, write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use keygate::spki::keys_in;
+use keygate_core::spki::keys_in;
 use serde_json::{Value, json};
 
 use crate::support::asker::{AskedKeygate, UNIX, configuration};

@@ -1,12 +1,12 @@
 //! The certificates in `client_auth.trust_anchors`: roots, intermediates below them, and pinned
 //! client certificates.
 //!
-//! Guards: `fn tell_apart` in `src/tls/trust_anchors/kinds.rs`, `fn complete` in `src/tls/trust_anchors.rs`, `fn check` and
-//! `fn verify_pin` in `src/tls/client_verifier/search.rs`, `src/tls/path_rules.rs`.
+//! Guards: `fn tell_apart` in `crates/core/src/tls/trust_anchors/kinds.rs`, `fn complete` in `crates/core/src/tls/trust_anchors.rs`, `fn check` and
+//! `fn verify_pin` in `crates/core/src/tls/client_verifier/search.rs`, `crates/core/src/tls/path_rules.rs`.
 
 use std::fs::{read_to_string, rename, write};
 
-use keygate::spki::Fingerprint;
+use keygate_core::spki::Fingerprint;
 use rcgen::{CertificateParams, CustomExtension};
 
 use super::revocation::{A_DAY, configuration, validate};

@@ -1,9 +1,9 @@
 //! One private key has many encodings of its public half. A client is rejected in each encoding
 //! that the list or the certificate may have, over real handshakes.
 //!
-//! Guards: `for_each_related` in `src/spki/related.rs`, `visit` in `src/spki/related/ec.rs`,
-//! `src/spki/related/ed25519.rs` and `src/spki/related/rsa.rs`, `judge_certificate` in
-//! `src/guard.rs` for unknown encodings.
+//! Guards: `for_each_related` in `crates/core/src/spki/related.rs`, `visit` in `crates/core/src/spki/related/ec.rs`,
+//! `crates/core/src/spki/related/ed25519.rs` and `crates/core/src/spki/related/rsa.rs`, `judge_certificate` in
+//! `crates/core/src/guard.rs` for unknown encodings.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ use curve25519_dalek::constants::EIGHT_TORSION;
 use curve25519_dalek::scalar::clamp_integer;
 use curve25519_dalek::{EdwardsPoint, Scalar};
 use data_encoding::HEXLOWER;
-use keygate::spki::{Encoding, PublicKey, RsaExponents, related};
+use keygate_core::spki::{Encoding, PublicKey, RsaExponents, related};
 use rustls::sign::{CertifiedKey, Signer, SigningKey, SingleCertAndKey};
 use rustls::{ClientConfig, ClientConnection, SignatureAlgorithm, SignatureScheme, StreamOwned};
 

@@ -1,7 +1,7 @@
 //! Clients that are held after the handshake while the source of proofs is asked about their keys.
 //!
 //! Guards: `holds` and `answered` in `src/proxy/connection/assessment.rs`, `client_gone` and
-//! `decision` in `src/proxy/connection/held.rs`, `judge_handshake` in `src/tls/verifier.rs`,
+//! `decision` in `src/proxy/connection/held.rs`, `judge_handshake` in `crates/core/src/tls/verifier.rs`,
 //! `defers` in `src/confirm/inquiry.rs`, `judge_again` in `src/workers/event_loop.rs`.
 
 use std::io::{Read, Write};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread::scope;
 
-use keygate::spki::Fingerprint;
+use keygate_core::spki::Fingerprint;
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, SupportedProtocolVersion};
 use socket2::{Domain, Socket, Type};
 

@@ -1,16 +1,16 @@
 //! Exact lists and exceptions, over real handshakes.
 //!
-//! Guards: `look_up` in `src/guard/exact.rs`, `deciding_finding` in `src/guard/policy.rs`,
+//! Guards: `look_up` in `crates/core/src/guard/exact.rs`, `deciding_finding` in `crates/core/src/guard/policy.rs`,
 //! `is_ascii_whitespace` in
 //! `src/snapshot/load/source/list/read.rs` for an emptied list, `now < exception.until` in
-//! `src/guard/lists.rs` for the expiry of an exception.
+//! `crates/core/src/guard/lists.rs` for the expiry of an exception.
 
 use std::fs::{rename, write};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use data_encoding::BASE64;
-use keygate::spki::{Fingerprint, related};
+use keygate_core::spki::{Fingerprint, related};
 use serde_json::json;
 
 use crate::support::keygate::{Keygate, keygate};

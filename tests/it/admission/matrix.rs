@@ -19,7 +19,7 @@ use http_body_util::{BodyExt, Empty};
 use hyper::Request;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use keygate::spki::Fingerprint;
+use keygate_core::spki::Fingerprint;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, HandshakeKind, ProtocolVersion, SupportedProtocolVersion};
 use serde_json::{Value, json};

@@ -1,14 +1,14 @@
 //! Rules by name: clients that no rule of the service names are rejected, in every way to connect.
 //!
-//! Guards: `with_names` in `src/guard/judgement.rs`, `judge_handshake` in `src/tls/verifier.rs`,
+//! Guards: `with_names` in `crates/core/src/guard/judgement.rs`, `judge_handshake` in `crates/core/src/tls/verifier.rs`,
 //! `identity.judge` in `src/proxy/connection/assessment.rs`, `judge_again` in
-//! `src/proxy/open_connection.rs`, `is_allowed` in `src/guard/unanswered.rs`.
+//! `src/proxy/open_connection.rs`, `is_allowed` in `crates/core/src/guard/unanswered.rs`.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 
-use keygate::spki::Fingerprint;
+use keygate_core::spki::Fingerprint;
 use rcgen::{CertificateParams, CustomExtension, DnType, DnValue, SanType};
 use rustls::{
     AlertDescription, ClientConfig, ClientConnection, HandshakeKind, StreamOwned,

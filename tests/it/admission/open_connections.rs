@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use hyper::Request;
-use keygate::spki::Fingerprint;
+use keygate_core::spki::Fingerprint;
 use rustls::ClientConfig;
 use serde_json::json;
 use tokio::net::TcpStream;

@@ -1,6 +1,6 @@
 //! Sessions that `openssl s_client` saves to a file and resumes.
 //!
-//! Guard: `Ticketer::new` in `src/tls/server_config.rs`. If ticket keys or a session store outlived
+//! Guard: `Ticketer::new` in `crates/core/src/tls/server_config.rs`. If ticket keys or a session store outlived
 //! a snapshot, a session of another service or of an older snapshot would be resumed.
 
 use std::io::Write;

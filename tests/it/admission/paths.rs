@@ -1,10 +1,10 @@
 //! The path from a client's certificate to a trust anchor: which certificates are judged, forwarded
 //! and dated, and what a client without the key learns.
 //!
-//! Guards: `MAX_CERTIFICATES` in `src/tls/client_verifier.rs` (number of certificates), `fn check` in
-//! `src/tls/client_verifier/search.rs` (dates of trust anchors), `fn judge_handshake` in
-//! `src/tls/verifier.rs` (nothing is judged before the proof of possession), `fn with_path` and
-//! `fn check_expiry` in `src/tls/identity.rs`, `verify_again` in `src/proxy/open_connection.rs`.
+//! Guards: `MAX_CERTIFICATES` in `crates/core/src/tls/client_verifier.rs` (number of certificates), `fn check` in
+//! `crates/core/src/tls/client_verifier/search.rs` (dates of trust anchors), `fn judge_handshake` in
+//! `crates/core/src/tls/verifier.rs` (nothing is judged before the proof of possession), `fn with_path` and
+//! `fn check_expiry` in `crates/core/src/tls/identity.rs`, `verify_again` in `src/proxy/open_connection.rs`.
 
 use std::fs::write;
 use std::io::Read;
@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use keygate::spki::Fingerprint;
+use keygate_core::spki::Fingerprint;
 use rcgen::CertificateParams;
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConnection, HandshakeKind, StreamOwned};

@@ -1,8 +1,8 @@
 //! The policy of a service: how it rejects, whether it requires a certificate, and how much of the
 //! chain it judges.
 //!
-//! Guards: `rejection()` in `src/proxy/http.rs` (403), `Depth::Chain` in `src/tls/verifier.rs` and
-//! `Depth::Chain` in `src/guard/judgement.rs` (intermediates), `check_own_keys` in
+//! Guards: `rejection()` in `src/proxy/http.rs` (403), `Depth::Chain` in `crates/core/src/tls/verifier.rs` and
+//! `Depth::Chain` in `crates/core/src/guard/judgement.rs` (intermediates), `check_own_keys` in
 //! `src/snapshot/load/own_key_check.rs` (keys of the proxy, judged without exceptions).
 
 use std::process::Output;
@@ -140,7 +140,7 @@ fn an_intermediate_with_a_compromised_key_counts_if_the_chain_is_judged() {
             let line =
                 keygate.wait_for("its line", |line| line["message"] == "client key rejected");
             assert_eq!(line["subject"], "CN=client");
-            let found = ::keygate::spki::Fingerprint::of(&intermediate).to_string();
+            let found = ::keygate_core::spki::Fingerprint::of(&intermediate).to_string();
             assert_eq!(line["found_fingerprint"], found);
             assert_eq!(line["found_subject"], "CN=issuer of client");
             let admin = format!("admin = {{ listen = \"{}\" }}", keygate.admin_address());
@@ -183,7 +183,7 @@ fn a_listed_intermediate_does_not_save_a_rejected_leaf_in_a_new_connection() {
         let (client, intermediate) = pki.client_of_intermediate("client");
         let (other, _) = pki.client_of_intermediate("other");
         write_filter(&pki.path("lost.pkbf"), &[&client.spki]);
-        let listed = ::keygate::spki::Fingerprint::of(&intermediate).to_string();
+        let listed = ::keygate_core::spki::Fingerprint::of(&intermediate).to_string();
         std::fs::write(pki.path("deny.txt"), listed).unwrap();
         let keygate = Configuration::new(origin.address())
             .global("lists = [{ name = \"deny\", path = \"deny.txt\" }]")
@@ -205,7 +205,7 @@ fn a_listed_intermediate_does_not_save_a_rejected_leaf_on_an_open_connection() {
         let (pki, origin) = (Pki::new(), Origin::start());
         let (client, intermediate) = pki.client_of_intermediate("client");
         write_filter(&pki.path("lost.pkbf"), &[]);
-        let listed = ::keygate::spki::Fingerprint::of(&intermediate).to_string();
+        let listed = ::keygate_core::spki::Fingerprint::of(&intermediate).to_string();
         std::fs::write(pki.path("deny.txt"), listed).unwrap();
         let keygate = Configuration::new(origin.address())
             .global("lists = [{ name = \"deny\", path = \"deny.txt\" }]")
@@ -233,7 +233,7 @@ fn a_service_with_a_compromised_key_of_its_own_starts_only_if_configured_to() {
         let own = spki_in(&pki, file);
         write_filter(&pki.path("lost.pkbf"), &[&own]);
         // Exceptions are for clients.
-        let fingerprint = ::keygate::spki::Fingerprint::of(&own);
+        let fingerprint = ::keygate_core::spki::Fingerprint::of(&own);
         let exception = format!(
             "exceptions = [{{ fingerprint = \"{fingerprint}\", until = 2999-12-31, reason = \"own\" }}]"
         );
@@ -283,6 +283,6 @@ fn a_reload_that_finds_the_key_of_the_proxy_warns_and_is_applied() {
 
 fn spki_in(pki: &Pki, file: &str) -> Vec<u8> {
     let content = std::fs::read(pki.path(file)).unwrap();
-    let finding = ::keygate::spki::keys_in(&content).remove(0);
+    let finding = ::keygate_core::spki::keys_in(&content).remove(0);
     finding.key.unwrap()
 }

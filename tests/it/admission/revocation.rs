@@ -1,6 +1,6 @@
 //! Revoked client certificates.
 //!
-//! Guards: `check` in `src/tls/crls.rs` in handshakes, `CrlLoader` for the lists that are loaded.
+//! Guards: `check` in `crates/core/src/tls/crls.rs` in handshakes, `CrlLoader` for the lists that are loaded.
 
 use std::fs::{read_to_string, rename, write};
 use std::process::Output;
@@ -339,7 +339,7 @@ fn the_key_of_an_intermediate_is_judged_like_that_of_a_trust_anchor() {
     let sub = pki.subordinate("Sub CA");
     let content = std::fs::read(sub.path("ca.pem")).unwrap();
     write(pki.path("intermediates.pem"), &content).unwrap();
-    let key = ::keygate::spki::keys_in(&content).remove(0).key.unwrap();
+    let key = ::keygate_core::spki::keys_in(&content).remove(0).key.unwrap();
     write_filter(&pki.path("lost.pkbf"), &[&key]);
     pki.crl("clients.crl", &[], A_DAY);
     let config = configuration(&origin, "").client_auth("intermediates = \"intermediates.pem\"");

@@ -1,6 +1,6 @@
 //! Revocation lists of distribution points: which list may take the place of another one.
 //!
-//! Guards: `finish` and `newer_mark` in `src/tls/crls/loader.rs`.
+//! Guards: `finish` and `newer_mark` in `crates/core/src/tls/crls/loader.rs`.
 
 use std::fs::{create_dir, read_to_string, rename, write};
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Updates of revocation lists: which list of a CA is in use, and which update is rejected.
 //!
-//! Guards: `CrlLoader` in `src/tls/crls/loader.rs`, and the marks of the state directory.
+//! Guards: `CrlLoader` in `crates/core/src/tls/crls/loader.rs`, and the marks of the state directory.
 
 use std::fs::{read_to_string, rename, write};
 use std::time::{Duration, SystemTime};

@@ -1,9 +1,9 @@
 //! A resumed session is judged like a full handshake, and a copied certificate counts for nothing.
 //!
-//! Guards: `ExpiringSessions` in `src/tls/server_config.rs` (a session expires with its
-//! certificate), `Ticketer::new` in `src/tls/server_config.rs` (a session ends with its snapshot),
+//! Guards: `ExpiringSessions` in `crates/core/src/tls/server_config.rs` (a session expires with its
+//! certificate), `Ticketer::new` in `crates/core/src/tls/server_config.rs` (a session ends with its snapshot),
 //! `identity.judge` in `src/proxy/connection.rs` (resumed sessions, handshakes during a reload),
-//! `self.inner.verify_client_cert` in `src/tls/verifier.rs` (a copied certificate).
+//! `self.inner.verify_client_cert` in `crates/core/src/tls/verifier.rs` (a copied certificate).
 
 use std::fs::{rename, write};
 use std::io::{Read, Write};

@@ -1,15 +1,15 @@
 //! Weak keys over real handshakes: verdict, check, exceptions, switched-off checks, own keys, and a
 //! flood of new keys.
 //!
-//! Guards: `judge_strength` in `src/guard.rs`, `weak_keys` in `src/config/check.rs`,
+//! Guards: `judge_strength` in `crates/core/src/guard.rs`, `weak_keys` in `src/config/check.rs`,
 //! `is_compromised` in `src/snapshot/load/source/credential_source/report.rs`, `judge_handshake` in
-//! `src/tls/verifier.rs` (a check comes after the proof of possession), `cache::failed` in
-//! `src/guard/weak.rs` (a key is checked once).
+//! `crates/core/src/tls/verifier.rs` (a check comes after the proof of possession), `cache::failed` in
+//! `crates/core/src/guard/weak.rs` (a key is checked once).
 
 use std::fs::write;
 use std::thread::{self, ScopedJoinHandle};
 
-use keygate::spki::Fingerprint;
+use keygate_core::spki::Fingerprint;
 use rustls::version::{TLS12, TLS13};
 use serde_json::{Value, json};
 

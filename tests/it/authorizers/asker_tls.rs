@@ -250,7 +250,7 @@ fn negotiated(keygate: &RunningAuthorizer, config: ClientConfig) -> Result<Strin
     Ok(String::from_utf8_lossy(protocol).into_owned())
 }
 
-/// Guard: `asker_config` in `src/tls/server_config.rs`.
+/// Guard: `asker_config` in `crates/core/src/tls/server_config.rs`.
 #[test]
 fn alpn_is_that_of_the_protocol() {
     let hosts = Hosts::new();

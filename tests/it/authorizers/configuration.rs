@@ -6,7 +6,7 @@ use std::path::Path;
 use keygate::config::{
     AuthorizerProtocol, CertificateSource, Config, HeaderEncoding, ListenAddress,
 };
-use keygate::guard::Decision;
+use keygate_core::guard::Decision;
 
 use crate::support;
 

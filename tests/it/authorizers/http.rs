@@ -338,7 +338,7 @@ fn a_response_has_a_status_a_reason_and_a_maximum_age() {
 fn an_answer_is_not_kept_longer_than_its_verdict() {
     let cached = || authorizer().set("authorizers.cache_for", "1h");
     let allowed = cached();
-    let fingerprint = keygate::spki::Fingerprint::of(&allowed.lost.spki);
+    let fingerprint = keygate_core::spki::Fingerprint::of(&allowed.lost.spki);
     let exception = format!(
         "[[exceptions]]\nfingerprint = \"{fingerprint}\"\nuntil = 2999-12-31\nreason = \"a\""
     );

@@ -36,7 +36,7 @@ fn questions(keygate: &RunningAuthorizer, result: &str) -> f64 {
 fn an_answer_has_action_verdict_status_and_fingerprint() {
     let keygate = start();
     let mut peer = SpopPeer::connect(&keygate.socket());
-    let fingerprint = |spki: &[u8]| keygate::spki::Fingerprint::of(spki).to_string();
+    let fingerprint = |spki: &[u8]| keygate_core::spki::Fingerprint::of(spki).to_string();
 
     let ack = peer.ask(&arguments(&keygate.good.der));
     assert_eq!(ack.text("txn.action"), "admit");

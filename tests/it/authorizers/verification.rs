@@ -130,7 +130,7 @@ fn a_chain_is_judged_up_to_its_anchor_although_the_host_sends_the_leaf_alone() {
 }
 
 fn fingerprint(spki: &[u8]) -> String {
-    keygate::spki::Fingerprint::of(spki).to_string()
+    keygate_core::spki::Fingerprint::of(spki).to_string()
 }
 
 #[test]

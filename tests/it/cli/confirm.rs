@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
-use keygate::proof;
-use keygate::spki::{Fingerprint, related};
+use keygate_core::proof;
+use keygate_core::spki::{Fingerprint, related};
 use serde_json::{Value, json};
 
 use crate::support::keygate::BINARY;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use data_encoding::{BASE64, HEXLOWER};
-use keygate::spki::{Finding, InputError, KeyScanner, keys_in};
+use keygate_core::spki::{Finding, InputError, KeyScanner, keys_in};
 
 use crate::support::keygate::{BINARY, keygate};
 use crate::support::{output_text, system};
@@ -153,7 +153,7 @@ fn lines_of_base64_and_hex_are_keys_and_other_lines_are_named_by_number() {
             openssl(at, "pkey -in key.pem -pubout -outform DER")
         })
         .collect();
-    let fingerprint = keygate::spki::Fingerprint::of(&spkis[0]);
+    let fingerprint = keygate_core::spki::Fingerprint::of(&spkis[0]);
     let text = format!(
         "# lost in March\r\n{}\r\n\r\nnonsense\n{}\n{}\n{fingerprint}\n{fingerprint}  a.der\n{}\nMAAA\nssh-rsa AAAA\nssh-dss {} c",
         BASE64.encode(&spkis[0]),

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use keygate::spki::{Finding, InputError, keys_in};
+use keygate_core::spki::{Finding, InputError, keys_in};
 
 use super::inputs::{keys, openssl, problem, run};
 

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
-use keygate::spki::{EncryptedStore, InputError};
+use keygate_core::spki::{EncryptedStore, InputError};
 use x509_cert::der::Decode;
 use x509_cert::der::asn1::AnyRef;
 

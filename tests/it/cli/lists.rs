@@ -1,14 +1,14 @@
 //! Exact lists on the command line, and their verdicts compared with those of the badkeys program.
 //!
 //! Guards: `format_of` in `src/cli/list/file.rs`, `ListDiff::new` in `src/cli/list/diff.rs`,
-//! `list_lines` in `src/cli/key.rs`, `number` in `src/spki/other_key.rs`.
+//! `list_lines` in `src/cli/key.rs`, `number` in `crates/core/src/spki/other_key.rs`.
 
 use std::fs::{create_dir_all, write};
 use std::io::Write;
 use std::process::{Command, Stdio};
 
 use data_encoding::BASE64;
-use keygate::spki::{Encoding, Fingerprint, PublicKey, RsaExponents, keys_in};
+use keygate_core::spki::{Encoding, Fingerprint, PublicKey, RsaExponents, keys_in};
 use rcgen::{
     KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ECDSA_P521_SHA512, PKCS_ED25519,
     PublicKeyData, SignatureAlgorithm,

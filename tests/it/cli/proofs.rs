@@ -5,8 +5,8 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
-use keygate::proof;
-use keygate::spki::keys_in;
+use keygate_core::proof;
+use keygate_core::spki::keys_in;
 use serde_json::json;
 
 use super::bench::{Bench, problem};
@@ -31,7 +31,7 @@ impl Bench {
 
     fn fingerprint(&self, certificate: &str) -> String {
         let spki = keys_in(&read(self.path(certificate)).unwrap()).remove(0).key.unwrap();
-        keygate::spki::Fingerprint::of(&spki).to_string()
+        keygate_core::spki::Fingerprint::of(&spki).to_string()
     }
 }
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Output};
 
-use keygate::spki::Fingerprint;
+use keygate_core::spki::Fingerprint;
 use rcgen::SanType;
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! The checks of weak keys on the command line, compared with those of the badkeys program.
 //!
-//! Guards: `failed_checks` in `src/cli/key.rs`, every module of `src/guard/weak`.
+//! Guards: `failed_checks` in `src/cli/key.rs`, every module of `crates/core/src/guard/weak`.
 
 use std::collections::BTreeSet;
 use std::fs::write;

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-use keygate::spki::related;
+use keygate_core::spki::related;
 use serde_json::json;
 
 use crate::support::client::Client;
@@ -98,7 +98,7 @@ fn a_proved_compromise_is_confirmed_and_kept_and_not_asked_about_again() {
     assert_eq!(line["proof_file"], json!(kept.to_str().unwrap()));
     assert_eq!(line["source"], json!(source.url()));
     wait_until("the proof is kept", || kept.exists());
-    keygate::proof::verify(&std::fs::read(&kept).unwrap(), &proxy.lost.spki).unwrap();
+    keygate_core::proof::verify(&std::fs::read(&kept).unwrap(), &proxy.lost.spki).unwrap();
     proxy.wait_for_result("confirmed", 1.0);
     proxy.wait_for_metric("keygate_confirmation_answers{verdict=\"confirmed\"}", 1.0);
     let asked = source.next();

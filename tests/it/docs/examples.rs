@@ -6,7 +6,7 @@ use std::time::Duration;
 use keygate::config::{
     self, AlpnProtocol, Config, Forwarded, ListenAddress, LogFormat, TlsVersion,
 };
-use keygate::guard::Decision;
+use keygate_core::guard::Decision;
 
 use crate::support::keys::merge;
 

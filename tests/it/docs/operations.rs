@@ -228,7 +228,7 @@ fn the_way_from_flag_to_reject_works_as_described() {
 fn a_fingerprint_is_that_of_the_key_and_an_expired_exception_is_logged() {
     let scene = Scene::new();
     let until = humantime::format_rfc3339_seconds(SystemTime::now() + A_DAY).to_string();
-    let of_key = keygate::spki::Fingerprint::of(&scene.shop.spki).to_string();
+    let of_key = keygate_core::spki::Fingerprint::of(&scene.shop.spki).to_string();
     let exception = format!(
         "[[exceptions]]\nfingerprint = \"{of_key}\"\nuntil = {until}\nreason = \"ordered\"\n"
     );

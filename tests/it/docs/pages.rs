@@ -95,7 +95,7 @@ fn the_commands_on_the_confirmation_page_work_as_described() {
 
 #[test]
 fn every_reason_to_reject_a_proof_is_explained() {
-    use keygate::proof::BadProof;
+    use keygate_core::proof::BadProof;
     let page = include_str!("../../../docs/confirm.md");
     for reason in [
         BadProof::Algorithm,
@@ -197,7 +197,7 @@ fn every_size_in_the_table_is_what_create_makes() {
         let cells: Vec<_> = row.split('|').map(|cell| cell.trim().replace(',', "")).collect();
         let (entries, k, l): (u64, u8, u8) =
             (cells[1].parse().unwrap(), cells[2].parse().unwrap(), cells[3].parse().unwrap());
-        let parameters = keygate::pkbf::Parameters::for_entries(entries, 1e-6).unwrap();
+        let parameters = keygate_core::pkbf::Parameters::for_entries(entries, 1e-6).unwrap();
         assert_eq!((parameters.hash_count(), parameters.hash_length()), (k, l), "{row}");
         let size = bytesize::ByteSize((1 << l) / 8).to_string().replace(".0", "");
         assert_eq!(cells[4], size, "{row}");
@@ -254,7 +254,7 @@ fn code(text: &str) -> impl Iterator<Item = &str> {
 #[test]
 fn every_path_of_the_repository_on_a_page_exists() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let rooms = ["src/", "tests/", "config/", "deploy/", "docs/", "scripts/"];
+    let rooms = ["src/", "crates/", "tests/", "config/", "deploy/", "docs/", "scripts/"];
     let mut seen = 0;
     for page in pages() {
         let text = std::fs::read_to_string(&page).unwrap();
@@ -267,10 +267,11 @@ fn every_path_of_the_repository_on_a_page_exists() {
     assert!(seen > 50, "{seen}");
 }
 
-/// All Rust files below `src` and `tests`.
+/// All Rust files below `src`, `crates` and `tests`.
 fn sources() -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let files = ["src", "tests"].map(|directory| walkdir::WalkDir::new(root.join(directory)));
+    let files =
+        ["src", "crates", "tests"].map(|directory| walkdir::WalkDir::new(root.join(directory)));
     files
         .into_iter()
         .flatten()
@@ -371,10 +372,13 @@ fn every_pointer_from_a_test_to_the_source_resolves() {
         let text = std::fs::read_to_string(&path).unwrap();
         let header = text.lines().map_while(|line| line.strip_prefix("//!"));
         let header = header.map(str::trim).collect::<Vec<_>>().join(" ");
-        for (before, after) in header.match_indices("` in `src/").map(|(at, _)| header.split_at(at))
-        {
+        for (at, _) in header.match_indices("` in `") {
+            let (before, after) = header.split_at(at);
             let item = before.rsplit('`').next().unwrap();
             let file = after.split('`').nth(2).unwrap();
+            if !file.starts_with("src/") && !file.starts_with("crates/") {
+                continue;
+            }
             let source = std::fs::read_to_string(root.join(file));
             let source =
                 source.unwrap_or_else(|error| panic!("{}: {file}: {error}", path.display()));

@@ -71,7 +71,7 @@ impl BadkeysScene {
 
     /// Whether the files in use have this content.
     pub(super) fn has(&self, list: &Blocklist) -> bool {
-        let read = keygate::badkeys::read(&self.pki.path("badkeys/blocklist.dat"), 1 << 30);
+        let read = keygate_core::badkeys::read(&self.pki.path("badkeys/blocklist.dat"), 1 << 30);
         read.is_ok_and(|it| it.blocklist.content() == list.content() && it.metadata.is_some())
     }
 }

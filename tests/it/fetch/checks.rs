@@ -153,7 +153,7 @@ fn a_checksum_beside_the_file_is_fetched_without_a_setting() {
     write(scene.mirror.path("lost.pkbf.sha256"), sum(&second)).unwrap();
     scene.fetched();
     assert!(read(scene.target()).unwrap() == second);
-    let page = keygate::pkbf::read(&scene.target(), 1 << 20);
+    let page = keygate_core::pkbf::read(&scene.target(), 1 << 20);
     assert!(page.is_ok(), "the pair fits: {page:?}");
 }
 

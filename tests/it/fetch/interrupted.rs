@@ -33,7 +33,7 @@ impl BadkeysScene {
         if killed.status.success() {
             return None;
         }
-        let read = keygate::badkeys::read(&directory.join("blocklist.dat"), 1 << 30);
+        let read = keygate_core::badkeys::read(&directory.join("blocklist.dat"), 1 << 30);
         let is_torn = read.is_err();
         assert!(self.has(&old) || self.has(&new) || is_torn, "{call} {number}");
         if is_torn {
@@ -85,7 +85,7 @@ fn an_error_between_two_renames_leaves_a_pair_that_is_rejected_and_the_next_run_
     let taken = scene.pki.path("badkeys/.blocklist.dat.fetched");
     create_dir(&taken).unwrap();
     rejected(&scene.run(&[]), "/badkeys/blocklist.dat: Is a directory");
-    let read = keygate::badkeys::read(&scene.pki.path("badkeys/blocklist.dat"), 1 << 30);
+    let read = keygate_core::badkeys::read(&scene.pki.path("badkeys/blocklist.dat"), 1 << 30);
     let problem = read.unwrap_err().to_string();
     assert!(problem.contains("but blocklist_sha256 in "), "{problem}");
     remove_dir(taken).unwrap();

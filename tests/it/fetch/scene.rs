@@ -4,7 +4,7 @@ use std::fs::{read, write};
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use keygate::pkbf::{Filter, Overwrite, Parameters, create};
+use keygate_core::pkbf::{Filter, Overwrite, Parameters, create};
 use serde_json::Value;
 
 use crate::support::keygate::keygate;

@@ -224,7 +224,7 @@ fn a_request_id_is_kept_if_its_sender_is_trusted() {
             "status": 200, "complete": true, "request_bytes": 4, "response_bytes": 6,
             "verdict": "clean", "request_id": id,
             "upstream": format!("http://{}", keygate.origin.address()),
-            "fingerprint": ::keygate::spki::Fingerprint::of(&keygate.good.spki).to_string(),
+            "fingerprint": ::keygate_core::spki::Fingerprint::of(&keygate.good.spki).to_string(),
         });
         for (field, value) in expected.as_object().unwrap() {
             assert_eq!(&line[field], value, "{field} of {line}");

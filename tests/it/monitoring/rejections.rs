@@ -1,10 +1,10 @@
 //! Rejected clients on the status page, in `keygate status` and in `keygate report`: each with a
 //! name, and each counted.
 //!
-//! Guards: `name` in `src/tls/certificate.rs`, `has` in `src/admin/page/clients.rs`, `actions` in
+//! Guards: `name` in `crates/core/src/tls/certificate.rs`, `has` in `src/admin/page/clients.rs`, `actions` in
 //! `src/admin/rejections.rs`.
 
-use keygate::spki::Fingerprint;
+use keygate_core::spki::Fingerprint;
 use rcgen::SanType;
 use serde_json::json;
 

@@ -2,7 +2,7 @@
 //!
 //! Guards: `shut_out`, `rejecting_update` in `src/admin/attention/clients.rs`; `OF_CLIENTS`,
 //! `DENIED`, `Rejections::by`, `loaded_files` in `src/admin/admissions.rs`; `ServiceRejected` in
-//! `src/tls/handshake_result.rs`.
+//! `crates/core/src/tls/handshake_result.rs`.
 
 use std::fs::copy;
 use std::io::Write;

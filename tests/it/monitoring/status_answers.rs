@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
-use keygate::spki::Fingerprint;
+use keygate_core::spki::Fingerprint;
 use serde_json::{Value, json};
 
 use crate::support::asker::{AskedKeygate, UNIX};

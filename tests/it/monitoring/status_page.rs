@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use keygate::spki::Fingerprint;
+use keygate_core::spki::Fingerprint;
 use rcgen::{CertificateParams, DnType};
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddr, TcpListener};
 
-use keygate::spki::Fingerprint;
+use keygate_core::spki::Fingerprint;
 
 use crate::support::client::Client;
 use crate::support::keygate::{Keygate, keygate};

@@ -5,7 +5,7 @@
 
 use std::fs::write;
 
-use keygate::spki::Fingerprint;
+use keygate_core::spki::Fingerprint;
 
 use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use keygate::config::Config;
 use keygate::metrics::ControlMetrics;
 use keygate::snapshot::{Commit, JudgementLinks, Loader, Prepare, Snapshot, Trigger};
-use keygate::tls::ClientVerifier;
+use keygate_core::tls::ClientVerifier;
 
 use crate::support::before;
 use crate::support::pki::{Pki, RevocationList};

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::SystemTime;
 
-use keygate::spki::Fingerprint;
+use keygate_core::spki::Fingerprint;
 use serde_json::Value;
 
 use crate::support::keygate::{BINARY, Keygate, keygate};

@@ -9,7 +9,7 @@ use std::process::Output;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
-use keygate::spki::Fingerprint;
+use keygate_core::spki::Fingerprint;
 use serde_json::{Value, json};
 
 use crate::support::keygate::{Keygate, keygate};

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use keygate::pkbf::{Filter, Overwrite, Parameters, create};
-use keygate::spki::Fingerprint;
+use keygate_core::pkbf::{Filter, Overwrite, Parameters, create};
+use keygate_core::spki::Fingerprint;
 use serde_json::{Value, json};
 
 use crate::support::keygate::{Keygate, keygate};
@@ -121,13 +121,13 @@ fn every_changed_byte_of_a_file_with_a_checksum_is_a_clear_error() {
     create(&filter, &path, Overwrite::Never).unwrap();
     std::fs::write(directory.path().join("a.pkbf.sha256"), sha256sum(&path, "a.pkbf")).unwrap();
     let whole = std::fs::read(&path).unwrap();
-    assert!(keygate::pkbf::read(&path, 1 << 20).is_ok());
+    assert!(keygate_core::pkbf::read(&path, 1 << 20).is_ok());
     for offset in 0..whole.len() {
         for bit in 0..8 {
             let mut changed = whole.clone();
             changed[offset] ^= 1 << bit;
             std::fs::write(&path, changed).unwrap();
-            assert!(keygate::pkbf::read(&path, 1 << 20).is_err(), "byte {offset}, bit {bit}");
+            assert!(keygate_core::pkbf::read(&path, 1 << 20).is_err(), "byte {offset}, bit {bit}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Filters and lists that must be signed. The signatures are made by minisign itself.
 //!
 //! Guards: `verify_beside` and `verify_saved` in `src/snapshot/load/signed.rs`, `signature_paths`
-//! there (the signature and the keys are watched), `verify` in `src/signature/keys.rs`.
+//! there (the signature and the keys are watched), `verify` in `crates/core/src/signature/keys.rs`.
 
 use std::fs::{copy, create_dir, read, remove_file, rename, write};
 use std::path::{Path, PathBuf};
@@ -460,7 +460,7 @@ fn deny(client: &Party) -> String {
 }
 
 fn keygate_fingerprint(client: &Party) -> String {
-    ::keygate::spki::Fingerprint::of(&client.spki).to_string()
+    ::keygate_core::spki::Fingerprint::of(&client.spki).to_string()
 }
 
 #[test]

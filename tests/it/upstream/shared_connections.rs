@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
-use keygate::spki::Fingerprint;
+use keygate_core::spki::Fingerprint;
 use tokio::sync::Notify;
 
 use crate::support::client::Client;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::process::Command;
 
-use keygate::spki::Fingerprint;
+use keygate_core::spki::Fingerprint;
 
 use crate::support::keygate::keygate;
 use crate::support::pki::{Kind, Party, Pki};
@@ -157,7 +157,7 @@ fn client_keys_for_upstreams_are_judged_like_server_keys() {
         std::fs::copy(theirs.path("ca.pem"), scene.pki.path("upstream-ca.pem")).unwrap();
         scene.take(&theirs, ["me.pem", "me.key"], "me");
         let content = std::fs::read(scene.pki.path(file)).unwrap();
-        let key = ::keygate::spki::keys_in(&content).remove(0).key.unwrap();
+        let key = ::keygate_core::spki::keys_in(&content).remove(0).key.unwrap();
 
         // At a reload it is an alarm.
         let keygate_runs = scene.configuration.start(&scene.pki);

@@ -4,12 +4,13 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
 use hyper::header::{HeaderName, HeaderValue};
+use keygate_core::guard::{Decision, VerdictKind};
 use tokio::io::{AsyncReadExt, ReadBuf, duplex};
 use tokio::time::advance;
 
 use super::*;
+use crate::ask::check_another_key;
 use crate::ask::question::Answer;
-use crate::guard::{Decision, VerdictKind, check_another_key};
 
 const LIMITS: AuthorizerLimits = AuthorizerLimits {
     max_connections: 1,

@@ -1,10 +1,10 @@
 //! Checks the source of the certificate in a question.
 
 use hyper::header::HeaderName;
+use keygate_core::guard::{Depth, Policy};
 
 use super::Checker;
 use crate::config::{AuthorizerProtocol, CertificateSource, ClientChecks, HeaderEncoding, raw};
-use crate::guard::{Depth, Policy};
 
 impl Checker<'_> {
     pub(super) fn certificate_source(

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
+use keygate_core::regular_file::without_numbers;
 use tokio::time::{Sleep, sleep};
 
 use super::RequestInFlight;
@@ -20,7 +21,6 @@ use crate::proxy::message::incoming::{HttpError, Incoming};
 use crate::proxy::open_connection::state::UpstreamWait;
 use crate::proxy::upstream::server::Lease;
 use crate::proxy::worker::record::Record;
-use crate::regular_file::without_numbers;
 
 /// The bounds of an upstream's response body.
 #[derive(Debug, Clone, Copy)]

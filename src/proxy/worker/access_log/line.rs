@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 use std::time::SystemTime;
 
+use keygate_core::tls::CertificateSummary;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::config::AccessLogField;
 use crate::proxy::worker::record::Record;
-use crate::tls::CertificateSummary;
 
 /// A record at its end.
 pub(super) struct Line<'a> {

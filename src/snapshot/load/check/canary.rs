@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use aws_lc_rs::rand;
+use keygate_core::guard::{ExactList, Guard, KeyEncodings, Verdict};
+use keygate_core::pkbf::{Filter, FilterError, KeyHash};
+use keygate_core::spki::{self, Fingerprint};
 
-use crate::guard::{ExactList, Guard, KeyEncodings, Verdict};
-use crate::pkbf::{Filter, FilterError, KeyHash};
 use crate::snapshot::filter_rejection::{CanaryError, CanaryFileError, FilterRejection};
 use crate::snapshot::load::file::read_bounded;
 use crate::snapshot::operator_decision::GuardFile;
-use crate::spki::{self, Fingerprint};
 
 /// Maximum size of a file of canaries, 1 MiB; a larger one cannot be used.
 const MAX_SIZE: u64 = 1 << 20;
@@ -124,7 +124,7 @@ fn keys_in(path: &Path) -> Result<Vec<Vec<u8>>, CanaryFileError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pkbf::Parameters;
+    use keygate_core::pkbf::Parameters;
 
     #[test]
     fn the_probability_follows_the_binomial_distribution() {

@@ -5,15 +5,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustls::pki_types::UnixTime;
-
-use crate::guard::{
+use keygate_core::guard::{
     CurrentAnswers, ExactList, Exception, Guard, NamedFilter, Policy, RecentClient, RecentKeys,
     WeakChecks,
 };
+use keygate_core::spki::RsaExponents;
+use keygate_core::tls::ClientVerifier;
+use rustls::pki_types::UnixTime;
+
 use crate::snapshot::report::AffectedClient;
-use crate::spki::RsaExponents;
-use crate::tls::ClientVerifier;
 
 /// Maximum number of clients that a dry run names.
 pub(crate) const MAX_NAMED: usize = 20;

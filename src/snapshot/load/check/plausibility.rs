@@ -1,9 +1,9 @@
 //! Whether the number of bits set in a filter fits its header.
 
+use keygate_core::pkbf::Filter;
 use tracing::warn;
 
 use crate::config::{FilterConfig, Implausible};
-use crate::pkbf::Filter;
 use crate::snapshot::filter_rejection::FilterRejection;
 
 /// Checks that the header of `filter` explains its bits, or logs a warning if `implausible` is

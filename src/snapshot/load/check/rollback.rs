@@ -2,12 +2,12 @@
 
 use std::time::SystemTime;
 
+use keygate_core::pkbf::Header;
+use keygate_core::unix_time;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Rollback;
-use crate::pkbf::Header;
 use crate::snapshot::filter_rejection::FilterRejection;
-use crate::unix_time;
 
 /// Maximum time by which the date of a filter may lie in the future: one day, in seconds.
 pub(crate) const MAX_CLOCK_SKEW: u64 = 86_400;

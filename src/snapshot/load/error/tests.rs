@@ -1,12 +1,13 @@
 use std::path::PathBuf;
 
+use keygate_core::badkeys::{BlocklistError, Metadata, MetadataError};
+use keygate_core::pkbf::{ChecksumFileError, Plausibility};
+use keygate_core::signature::SignatureFileError;
+use keygate_core::spki::InputError;
+
 use super::*;
-use crate::badkeys::{BlocklistError, Metadata, MetadataError};
-use crate::pkbf::{ChecksumFileError, Plausibility};
-use crate::signature::SignatureFileError;
 use crate::snapshot::filter_rejection::{CanaryError, CanaryFileError};
 use crate::snapshot::operator_decision::{GuardFile, NeedsOperator, WaitCause};
-use crate::spki::InputError;
 
 /// Whether an action for the operator follows the problem.
 fn has_action(text: &str) -> bool {
@@ -47,7 +48,7 @@ fn missing() -> io::Error {
 }
 
 fn too_large() -> io::Error {
-    crate::regular_file::too_large(5, 4)
+    keygate_core::regular_file::too_large(5, 4)
 }
 
 fn filter_errors() -> Vec<FilterError> {

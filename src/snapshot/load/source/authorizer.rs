@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use keygate_core::guard::CurrentGuard;
+use keygate_core::tls::{self, ClientVerifier};
+
 use super::credential_source::CredentialSource;
 use crate::config::AuthorizerConfig;
-use crate::guard::CurrentGuard;
 use crate::snapshot::current::{AskerTls, Authorizer};
 use crate::snapshot::load::error::LoadError;
 use crate::snapshot::report::AuthorizerReport;
-use crate::tls::{self, ClientVerifier};
 
 /// A configured authorizer and the last good state of its files.
 pub(crate) type AuthorizerSource = CredentialSource<AuthorizerConfig>;
@@ -26,10 +27,9 @@ impl AuthorizerSource {
             let anchors = credentials.asker_ca.get().as_ref();
             let verifier =
                 anchors.map(|anchors| Arc::new(ClientVerifier::new(Arc::clone(anchors))));
-            let protocol = self.config.protocol;
-            let config =
-                tls::asker_config(tls, protocol, Arc::clone(server), verifier.as_ref(), guard)
-                    .map_err(|source| self.tls_error(source))?;
+            let settings = tls.server_settings(self.config.protocol);
+            let config = tls::asker_config(settings, Arc::clone(server), verifier.as_ref(), guard)
+                .map_err(|source| self.tls_error(source))?;
             Ok(AskerTls { config: Arc::new(config), verifier })
         });
         Ok(Authorizer {

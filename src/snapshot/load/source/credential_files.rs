@@ -2,14 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
+use keygate_core::guard::Policy;
+use keygate_core::tls::CertificateRole;
+
 use crate::config::{
     AuthorizerConfig, ClientAuthMode, ExpiredCrl, OpenAccess, Protocol, RevocationDepth,
     ServiceConfig, UpstreamTlsConfig,
 };
-use crate::guard::Policy;
 use crate::snapshot::credential_owner::CredentialOwner;
 use crate::snapshot::credential_unit::CredentialUnit;
-use crate::tls::CertificateRole;
 
 /// The certificate and key files of a service or an authorizer, and how they are used.
 #[derive(Debug, Clone, Copy)]

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use keygate_core::tls::{self, CrlError, CrlMarks, TlsFileError};
+use keygate_core::unix_time::{self, rfc3339};
 use tracing::{info, warn};
 
 use super::client_gates::{ClientGates, ClientUpdate};
@@ -26,8 +28,6 @@ use crate::snapshot::load::last_good::{LastGood, ReadIf, Reread, ValueChange};
 use crate::snapshot::load::load_errors::LoadErrors;
 use crate::snapshot::load::saved_credentials::SavedFile;
 use crate::snapshot::load::source::LoadContext;
-use crate::tls::{self, CrlError, CrlMarks, TlsFileError};
-use crate::unix_time::{self, rfc3339};
 
 /// A configured service or authorizer and the last good state of its files.
 #[derive(Debug)]

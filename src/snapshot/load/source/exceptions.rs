@@ -2,13 +2,13 @@
 
 use std::time::{Duration, SystemTime};
 
+use keygate_core::guard::Exception;
+use keygate_core::unix_time;
 use tracing::warn;
 
-use crate::guard::Exception;
 use crate::metrics::ControlMetrics;
 use crate::snapshot::expiry::{EXCEPTION_NOTICE, Expiry};
 use crate::snapshot::report::ExceptionReport;
-use crate::unix_time;
 
 /// The exceptions in the order of the configuration.
 #[derive(Debug)]

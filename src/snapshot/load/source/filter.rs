@@ -8,15 +8,16 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use data_encoding::HEXLOWER;
+use keygate_core::guard::NamedFilter;
+use keygate_core::signature::FileSignature;
+use keygate_core::unix_time;
 use tracing::{info, warn};
 
 use self::first_value::InUse;
 pub(crate) use self::first_value::read;
 use super::gate::Gate;
 use crate::config::FilterConfig;
-use crate::guard::NamedFilter;
 use crate::metrics::{FilterMetrics, Label};
-use crate::signature::FileSignature;
 use crate::snapshot::filter_rejection::FilterRejection;
 use crate::snapshot::load::check::check_filter;
 use crate::snapshot::load::check::dry_run::DryRun;
@@ -28,7 +29,6 @@ use crate::snapshot::load::signed::{LoadedFilter, ReadFilter};
 use crate::snapshot::rejection_reason::RejectionReason;
 use crate::snapshot::report::{FilterReport, ReloadReport, SignatureReport, WaitingReport};
 use crate::snapshot::warning::Warning;
-use crate::unix_time;
 
 /// A configured filter and the last good state of its file.
 #[derive(Debug)]

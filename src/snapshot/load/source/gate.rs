@@ -4,6 +4,7 @@
 use std::time::SystemTime;
 
 use data_encoding::HEXLOWER;
+use keygate_core::unix_time;
 use tracing::warn;
 
 use crate::snapshot::load::check::needs_operator::ensure_needs_no_operator;
@@ -11,7 +12,6 @@ use crate::snapshot::load::failure::Failure;
 use crate::snapshot::load::file_record::{FileRecord, History};
 use crate::snapshot::operator_decision::{GuardFile, NeedsOperator, WaitCause};
 use crate::snapshot::report::{DryRunReport, WaitingReport};
-use crate::unix_time;
 
 /// The update of a file that is held, and what was in use before.
 #[derive(Debug, Clone)]

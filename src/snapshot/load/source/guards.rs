@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use keygate_core::guard::{Guard, WeakChecks};
 use tracing::warn;
 
 use super::credential_files::NamesCredentials;
@@ -9,7 +10,6 @@ use super::credential_source::CredentialSource;
 use super::filter::FilterSource;
 use super::list::ListSource;
 use super::{Sources, Staged, StagedSources, exponents_of, former};
-use crate::guard::{Guard, WeakChecks};
 use crate::snapshot::load::check::dry_run::{DryRun, NewHits};
 use crate::snapshot::load::error::LoadError;
 use crate::snapshot::load::links::JudgementLinks;

@@ -8,15 +8,16 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use data_encoding::HEXLOWER;
+use keygate_core::guard::ExactList;
+use keygate_core::signature::FileSignature;
+use keygate_core::unix_time;
 use tracing::{info, warn};
 
 use self::read::paths;
 pub(crate) use self::read::read;
 use super::gate::Gate;
 use crate::config::{ListConfig, ListFormat, Shrink};
-use crate::guard::ExactList;
 use crate::metrics::{Label, ListMetrics};
-use crate::signature::FileSignature;
 use crate::snapshot::list_rejection_reason::ListRejectionReason;
 use crate::snapshot::load::check::dry_run::DryRun;
 use crate::snapshot::load::check::rollback::MAX_CLOCK_SKEW;
@@ -29,7 +30,6 @@ use crate::snapshot::load::signed::LoadedList;
 use crate::snapshot::operator_decision::{GuardFile, NeedsOperator, WaitCause};
 use crate::snapshot::report::{ListReport, WaitingReport};
 use crate::snapshot::warning::Warning;
-use crate::unix_time;
 
 /// A configured list and the last good state of its file.
 #[derive(Debug)]

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use keygate_core::guard::CurrentGuard;
+use keygate_core::tls::{self, Deferral, Judging};
+
 use super::credential_source::CredentialSource;
 use crate::config::ServiceConfig;
-use crate::guard::CurrentGuard;
 use crate::snapshot::current::Service;
 use crate::snapshot::load::error::LoadError;
 use crate::snapshot::report::ServiceReport;
-use crate::tls::{self, Deferral, Judging};
 
 /// A configured service and the last good state of its files.
 pub(crate) type ServiceSource = CredentialSource<ServiceConfig>;
@@ -31,7 +32,7 @@ impl ServiceSource {
             return Err(self.tls_error(rustls::Error::NoCertificatesPresented));
         };
         let tls = tls::server_config(
-            &self.config.tls,
+            self.config.tls.server_settings(),
             Arc::clone(server),
             Arc::clone(client_verifier),
             Judging {
@@ -74,13 +75,13 @@ mod tests {
 
     use super::ServiceSource;
     use crate::config::Config;
-    use crate::guard::RecentKeys;
     use crate::metrics::ControlMetrics;
-    use crate::pkbf::{Filter, Parameters};
     use crate::snapshot::load::Loader;
     use crate::snapshot::load::ValueChange;
     use crate::snapshot::load::check::dry_run::{DryRun, Judges};
     use crate::snapshot::load::links::JudgementLinks;
+    use keygate_core::guard::RecentKeys;
+    use keygate_core::pkbf::{Filter, Parameters};
 
     const CONFIGURATION: &str = r#"
         filters = [{ name = "lost", path = "lost.pkbf" }]

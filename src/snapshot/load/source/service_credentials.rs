@@ -7,6 +7,8 @@ mod warnings;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use keygate_core::spki::Fingerprint;
+use keygate_core::tls::{self, CertificateRole, ClientVerifier, Credentials, Crls, TrustAnchors};
 use rustls::ClientConfig;
 use rustls::pki_types::CertificateDer;
 
@@ -26,8 +28,6 @@ use crate::snapshot::load::last_good::LastGood;
 use crate::snapshot::load::load_errors::{LoadErrors, both};
 use crate::snapshot::load::private_key::ExposedKeyFile;
 use crate::snapshot::load::saved_credentials::SavedFile;
-use crate::spki::Fingerprint;
-use crate::tls::{self, CertificateRole, ClientVerifier, Credentials, Crls, TrustAnchors};
 
 /// The certificates, keys, CAs and CRLs of a service or an authorizer: units of files with a last
 /// good value each, and what is built from them.

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use keygate::tls::HandshakeResult;
+use keygate_core::tls::HandshakeResult;
 use rcgen::CertificateParams;
 use rustls::{ClientConnection, StreamOwned};
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use keygate::spki::Fingerprint;
+use keygate_core::spki::Fingerprint;
 
 use super::FREE;
 use crate::support::keygate::{Keygate, keygate};

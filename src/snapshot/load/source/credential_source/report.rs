@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
+use keygate_core::guard::{Depth, Guard};
+use keygate_core::spki;
+use keygate_core::tls::{CertificateRole, CertificateSummary, TrustAnchors};
+
 use super::{CredentialSource, NamesCredentials, RejectedUnit, ServiceCredentials};
-use crate::guard::{Depth, Guard};
 use crate::snapshot::credential_unit::{CredentialRejectionReason, CredentialUnit};
 use crate::snapshot::crl_rejection_reason::CrlRejectionReason;
 use crate::snapshot::expiry::Expiry;
 use crate::snapshot::load::own_key::OwnKey;
 use crate::snapshot::report::{CertificateExpiry, ReloadReport};
 use crate::snapshot::warning::{COPY_IN_USE, Warning};
-use crate::spki;
-use crate::tls::{CertificateRole, CertificateSummary, TrustAnchors};
 
 impl<C: NamesCredentials> CredentialSource<C> {
     /// Sets the metrics of all units, and those that show when certificates and CRLs expire.

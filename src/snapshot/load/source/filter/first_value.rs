@@ -5,13 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use data_encoding::HEXLOWER;
+use keygate_core::guard::NamedFilter;
+use keygate_core::pkbf::{self, Filter, FilterError, FilterFile, HEADER_SIZE};
+use keygate_core::signature::{FileSignature, SignatureError};
 use tracing::error;
 
 use crate::config::FilterConfig;
-use crate::guard::NamedFilter;
-use crate::pkbf::{self, Filter, FilterError, FilterFile, HEADER_SIZE};
 use crate::process::sandbox;
-use crate::signature::{FileSignature, SignatureError};
 use crate::snapshot::filter_rejection::FilterRejection;
 use crate::snapshot::load::check::rollback::Watermark;
 use crate::snapshot::load::check::{check_content, check_filter};

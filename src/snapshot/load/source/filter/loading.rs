@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use keygate_core::pkbf;
+
 use super::{FilterSource, first_value};
 use crate::config::FilterConfig;
-use crate::pkbf;
 use crate::snapshot::filter_rejection::FilterRejection;
 use crate::snapshot::load::check::canary;
 use crate::snapshot::load::context::LoadContext;

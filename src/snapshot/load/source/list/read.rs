@@ -5,19 +5,19 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use aws_lc_rs::digest::{SHA256, digest};
+use keygate_core::badkeys::{self, BlocklistFileError};
+use keygate_core::guard::{ExactList, FingerprintList, NamedBlocklist};
+use keygate_core::pkbf::{check_sidecar, sidecar_of};
+use keygate_core::regular_file;
+use keygate_core::unix_time;
 
-use crate::badkeys::{self, BlocklistFileError};
 use crate::config::{BlocklistConfig, ListConfig, ListFormat, Rollback};
-use crate::guard::{ExactList, FingerprintList, NamedBlocklist};
-use crate::pkbf::{check_sidecar, sidecar_of};
 use crate::process::sandbox;
-use crate::regular_file;
 use crate::snapshot::load::check::canary::ensure_canaries_listed;
 use crate::snapshot::load::check::rollback::MAX_CLOCK_SKEW;
 use crate::snapshot::load::error::ListFileError;
 use crate::snapshot::load::file::read_with;
 use crate::snapshot::load::signed::{LoadedList, SignedContent, signature_paths, verify_beside};
-use crate::unix_time;
 
 /// Paths of the files of a list: its own, its checksum file, the metadata of a blocklist, the
 /// signatures, the keys and the canaries.
@@ -137,7 +137,7 @@ mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
     use super::*;
-    use crate::badkeys::{Blocklist, Metadata};
+    use keygate_core::badkeys::{Blocklist, Metadata};
 
     const DAY: u64 = 86_400;
 

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use keygate_core::tls::{ClientVerifier, CrlIssuers, CrlLoader, CrlMarks, Crls, TrustAnchors};
 use rustls::pki_types::CertificateDer;
 use tracing::warn;
 
@@ -19,7 +20,6 @@ use crate::snapshot::load::saved_credentials::{SavedCredentials, SavedFile, sha2
 use crate::snapshot::load::source::client_gates::{ClientGates, ClientUpdate};
 use crate::snapshot::load::source::credential_files::CredentialFiles;
 use crate::snapshot::load::source::timed;
-use crate::tls::{ClientVerifier, CrlIssuers, CrlLoader, CrlMarks, Crls, TrustAnchors};
 
 /// The configuration key that names the files with CRLs.
 pub(in crate::snapshot::load::source) const CRLS: &str = "client_auth.crls";

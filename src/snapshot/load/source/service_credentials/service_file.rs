@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use aws_lc_rs::digest::{SHA256, digest};
+use keygate_core::tls::{self, Credentials, TlsFileError, TrustAnchors};
 use rustls::pki_types::CertificateDer;
 
 use crate::snapshot::load::error::LoadError;
@@ -12,7 +13,6 @@ use crate::snapshot::load::file::read_bounded;
 use crate::snapshot::load::load_errors::{LoadErrors, both};
 use crate::snapshot::load::private_key::{self, ExposedKeyFile};
 use crate::snapshot::load::source::credential_files::CredentialFiles;
-use crate::tls::{self, Credentials, TlsFileError, TrustAnchors};
 
 /// Maximum size of a PEM file, 16 MiB: about fifty times the size of all public CAs together.
 const MAX_PEM_SIZE: u64 = 16 << 20;

@@ -3,15 +3,15 @@
 use std::path::Path;
 use std::time::SystemTime;
 
+use keygate_core::spki;
+use keygate_core::tls::{self, AnchorKind, CertificateSummary, Credentials};
+use keygate_core::unix_time;
 use rustls::pki_types::CertificateDer;
 
 use super::ServiceCredentials;
 use crate::config::RevocationDepth;
 use crate::snapshot::load::source::credential_files::CredentialFiles;
 use crate::snapshot::warning::{CertificateFile, PeriodProblem, Warning};
-use crate::spki;
-use crate::tls::{self, AnchorKind, CertificateSummary, Credentials};
-use crate::unix_time;
 
 impl ServiceCredentials {
     /// The conditions of the files that an operator must mend.

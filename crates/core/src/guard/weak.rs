@@ -1,0 +1,220 @@
+//! RSA keys that anybody can factor, and points that are no keys, found by the public key alone.
+//!
+//! Each check is a pure function of modulus and public exponent, with its source in its module. A
+//! check of a new key takes some hundred microseconds. The results are therefore kept for each
+//! thread ([`cache`]), and a key that was checked before costs one lookup.
+
+mod cache;
+mod fermat;
+mod roca;
+mod small_factors;
+mod square;
+mod wiener;
+
+use std::fmt;
+
+use num_bigint::BigUint;
+
+pub use self::cache::keys_checked;
+use crate::spki::{Fingerprint, PublicKey, RsaNumbers};
+
+/// Maximum size of a modulus that is checked, in bits: the largest that TLS accepts here. The time
+/// of a check is therefore bounded.
+const MAX_MODULUS_BITS: u64 = 8192;
+/// Maximum size of a public exponent that is checked, in bits. aws-lc accepts 33 bits. OpenSSL
+/// accepts 64 bits for moduli of more than 3072 bits.
+const MAX_EXPONENT_BITS: u64 = 3072;
+/// The smallest product of two different primes.
+const SMALLEST_MODULUS: u32 = 6;
+
+/// A reason for which anybody can factor an RSA modulus or compute the private exponent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WeakCheck {
+    /// The primes are so close that Fermat's method finds them within 110 rounds.
+    Fermat,
+    /// The modulus is even, a square, a cube, a fifth power, or less than 6; or the public exponent is
+    /// even, 1, or not less than the modulus. A point of an elliptic curve is not on its curve, or is
+    /// an Ed25519 point of small order, for which anybody can sign.
+    Invalid,
+    /// The primes have the form that a library of Infineon generated: CVE-2017-15361, "ROCA".
+    Roca,
+    /// The modulus has a prime factor of at most 65537.
+    SmallFactors,
+    /// The private exponent is so small that Wiener's attack finds it.
+    Wiener,
+}
+
+impl WeakCheck {
+    /// Every check, in the order in which they are reported if a key fails several.
+    pub const ALL: [Self; 5] =
+        [Self::Invalid, Self::SmallFactors, Self::Roca, Self::Fermat, Self::Wiener];
+
+    /// The name of the check in the configuration, logs and headers.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Fermat => "fermat",
+            Self::Invalid => "invalid",
+            Self::Roca => "roca",
+            Self::SmallFactors => "small-factors",
+            Self::Wiener => "wiener",
+        }
+    }
+
+    /// The check with this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|check| check.as_str() == name)
+    }
+
+    fn bit(self) -> u8 {
+        match self {
+            Self::Fermat => 1,
+            Self::Invalid => 1 << 1,
+            Self::Roca => 1 << 2,
+            Self::SmallFactors => 1 << 3,
+            Self::Wiener => 1 << 4,
+        }
+    }
+}
+
+impl fmt::Display for WeakCheck {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
+
+/// A set of checks. Default: none.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct WeakChecks(u8);
+
+impl WeakChecks {
+    /// Every check.
+    pub const ALL: Self = Self(0b1_1111);
+    /// No check.
+    pub const NONE: Self = Self(0);
+
+    /// Whether no check is in the set.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self == Self::NONE
+    }
+
+    /// Whether `check` is in the set.
+    #[must_use]
+    pub fn contains(self, check: WeakCheck) -> bool {
+        self.0 & check.bit() != 0
+    }
+
+    /// The checks of the set, in the order in which they are reported.
+    pub fn iter(self) -> impl Iterator<Item = WeakCheck> {
+        WeakCheck::ALL.into_iter().filter(move |check| self.contains(*check))
+    }
+
+    fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    fn intersection(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+}
+
+impl FromIterator<WeakCheck> for WeakChecks {
+    fn from_iter<I: IntoIterator<Item = WeakCheck>>(checks: I) -> Self {
+        checks.into_iter().fold(Self::NONE, |set, check| Self(set.0 | check.bit()))
+    }
+}
+
+impl fmt::Debug for WeakChecks {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_set().entries(self.iter()).finish()
+    }
+}
+
+/// The result of the checks of a key.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct KeyStrength {
+    /// The checks that the key fails.
+    pub failed: WeakChecks,
+    /// Whether modulus or public exponent are larger than any that is checked.
+    pub is_oversize: bool,
+}
+
+impl KeyStrength {
+    /// The result of `checks` of a key, which is kept for this thread. `fingerprint` is called for
+    /// RSA keys and for points.
+    #[must_use]
+    pub fn of(
+        key: &PublicKey<'_>,
+        checks: WeakChecks,
+        fingerprint: impl FnOnce() -> Fingerprint,
+    ) -> Self {
+        if checks.is_empty() {
+            return Self::default();
+        }
+        let invalid = checks.intersection(WeakChecks::from_iter([WeakCheck::Invalid]));
+        let failed = match key.rsa_numbers() {
+            Some(numbers) if is_oversize(numbers) => {
+                return Self { failed: WeakChecks::NONE, is_oversize: true };
+            }
+            Some(numbers) => {
+                cache::failed(&fingerprint(), checks, |unknown| failed(numbers, unknown))
+            }
+            None if invalid.is_empty() || !key.has_point() => WeakChecks::NONE,
+            None => cache::failed(&fingerprint(), invalid, |_| {
+                if key.is_invalid_point() { invalid } else { WeakChecks::NONE }
+            }),
+        };
+        Self { failed, is_oversize: false }
+    }
+
+    /// The first of `checks` that the key fails.
+    pub(super) fn weakness(self, checks: WeakChecks) -> Option<WeakCheck> {
+        self.failed.intersection(checks).iter().next()
+    }
+}
+
+/// Whether a number is larger than any that is checked.
+fn is_oversize(RsaNumbers { modulus, exponent }: RsaNumbers<'_>) -> bool {
+    let exceeds = |number: &[u8], bits: u64| {
+        u64::try_from(number.len()).is_ok_and(|length| length.saturating_mul(8) > bits)
+    };
+    exceeds(modulus, MAX_MODULUS_BITS) || exceeds(exponent, MAX_EXPONENT_BITS)
+}
+
+/// The subset of `checks` that the key with these numbers fails. The time is bounded by the size of
+/// the numbers: see [`is_oversize`].
+fn failed(numbers: RsaNumbers<'_>, checks: WeakChecks) -> WeakChecks {
+    let modulus = BigUint::from_bytes_be(numbers.modulus);
+    let exponent = BigUint::from_bytes_be(numbers.exponent);
+    if modulus < BigUint::from(SMALLEST_MODULUS) {
+        return checks.intersection(WeakChecks::from_iter([WeakCheck::Invalid]));
+    }
+    let fails = |check: &WeakCheck| match check {
+        WeakCheck::Fermat => fermat::has_close_primes(&modulus),
+        WeakCheck::Invalid => is_invalid(&modulus, &exponent),
+        WeakCheck::Roca => roca::has_fingerprint(&modulus),
+        WeakCheck::SmallFactors => small_factors::has_one(&modulus),
+        WeakCheck::Wiener => wiener::has_small_private_exponent(&modulus, &exponent),
+    };
+    checks.iter().filter(fails).collect()
+}
+
+/// Whether the numbers cannot be those of an RSA key (RFC 8017, section 3.1): the modulus is a
+/// product of different odd primes, and the exponent is odd, at least 3 and less than the modulus.
+fn is_invalid(modulus: &BigUint, exponent: &BigUint) -> bool {
+    !modulus.bit(0)
+        || !exponent.bit(0)
+        || exponent < &BigUint::from(3_u32)
+        || exponent >= modulus
+        || square::is_power(modulus)
+}
+
+#[cfg(test)]
+mod tests;

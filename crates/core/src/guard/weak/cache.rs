@@ -1,0 +1,148 @@
+//! The results of the checks of the keys that this thread has seen, in bounded memory.
+//!
+//! A result is a pure function of the key, so that it stays right for every snapshot. Keys are
+//! found by their fingerprint, a SHA-256, so that no key can be made that takes the result of
+//! another. The place of a fingerprint depends on a secret of the process, so that nobody can aim
+//! keys at one place. A lookup that finds the key allocates nothing.
+
+use std::cell::{Cell, RefCell};
+use std::hash::{BuildHasher, RandomState};
+
+use super::WeakChecks;
+use crate::spki::Fingerprint;
+
+/// Number of sets. A set has the keys with one hash.
+const SETS: usize = 4096;
+/// Number of keys in a set; the one that was used longest ago is replaced. In all sets 32,768 keys,
+/// 1.2 MiB.
+const WAYS: usize = 8;
+
+thread_local! {
+    /// The results of this thread, so that workers share nothing.
+    static RESULTS: RefCell<Results> = RefCell::default();
+    /// Number of keys that this thread has checked.
+    static CHECKED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Number of keys that this thread has checked, because it had no result for them. A thread that
+/// serves others does so after each check, because a check takes some hundred microseconds.
+pub fn keys_checked() -> u64 {
+    CHECKED.get()
+}
+
+/// The subset of `checks` that the key with this fingerprint fails. `compute` is called with the
+/// checks that have no result yet.
+pub(super) fn failed(
+    fingerprint: &Fingerprint,
+    checks: WeakChecks,
+    compute: impl FnOnce(WeakChecks) -> WeakChecks,
+) -> WeakChecks {
+    let known = RESULTS.with_borrow_mut(|results| results.find(fingerprint));
+    let (checked, failed) = known.unwrap_or_default();
+    let unknown = checks.without(checked);
+    if unknown.is_empty() {
+        return failed.intersection(checks);
+    }
+    CHECKED.set(CHECKED.get().wrapping_add(1));
+    let result = (checked.union(unknown), failed.union(compute(unknown)));
+    RESULTS.with_borrow_mut(|results| results.insert(*fingerprint, result));
+    result.1.intersection(checks)
+}
+
+/// The checks of a key that have a result, and those of them that it fails.
+type CheckResult = (WeakChecks, WeakChecks);
+/// The keys of one set, the latest used first.
+type Ways = [Option<(Fingerprint, CheckResult)>; WAYS];
+
+#[derive(Default)]
+struct Results {
+    /// Empty until the first key, each set until its first key.
+    sets: Vec<Option<Box<Ways>>>,
+    hasher: RandomState,
+}
+
+impl Results {
+    /// The set of a fingerprint.
+    fn place(&self, fingerprint: &Fingerprint) -> usize {
+        let [low, high, ..] = self.hasher.hash_one(fingerprint).to_le_bytes();
+        usize::from(u16::from_le_bytes([low, high])) % SETS
+    }
+
+    /// The result of a key, which becomes the latest used one of its set.
+    fn find(&mut self, fingerprint: &Fingerprint) -> Option<CheckResult> {
+        let place = self.place(fingerprint);
+        let ways = self.sets.get_mut(place)?.as_mut()?;
+        let is_of_key = |way: &Option<(Fingerprint, _)>| {
+            way.as_ref().is_some_and(|(other, _)| other == fingerprint)
+        };
+        let position = ways.iter().position(is_of_key)?;
+        ways.get_mut(..=position)?.rotate_right(1);
+        ways.first()?.map(|(_, result)| result)
+    }
+
+    /// Adds the result of a key, or replaces it.
+    fn insert(&mut self, fingerprint: Fingerprint, result: CheckResult) {
+        let is_known = self.find(&fingerprint).is_some();
+        let place = self.place(&fingerprint);
+        self.sets.resize_with(SETS, || None);
+        let Some(set) = self.sets.get_mut(place) else { return };
+        let ways = set.get_or_insert_default();
+        if !is_known {
+            ways.rotate_right(1); // the last one is replaced
+        }
+        if let Some(latest) = ways.first_mut() {
+            *latest = Some((fingerprint, result));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guard::weak::WeakCheck;
+
+    fn fingerprint(key: u32) -> Fingerprint {
+        Fingerprint::of(&key.to_be_bytes())
+    }
+
+    #[test]
+    fn a_check_is_computed_once_for_each_key() {
+        let roca = WeakChecks::from_iter([WeakCheck::Roca]);
+        let both = WeakChecks::from_iter([WeakCheck::Roca, WeakCheck::Fermat]);
+        let before = keys_checked();
+        let mut computed = Vec::new();
+        let mut check = |key, checks| {
+            failed(&fingerprint(key), checks, |unknown| {
+                computed.push((key, unknown));
+                unknown.intersection(roca)
+            })
+        };
+        assert_eq!(check(1, roca), roca);
+        assert_eq!(check(1, roca), roca);
+        assert_eq!(check(1, both), roca);
+        assert_eq!(check(1, both.without(roca)), WeakChecks::NONE);
+        assert_eq!(check(2, both), roca);
+        assert_eq!(check(1, both), roca);
+        assert_eq!(computed, [(1, roca), (1, both.without(roca)), (2, both)]);
+        assert_eq!(keys_checked() - before, 3);
+    }
+
+    #[test]
+    fn the_memory_is_bounded_and_keys_in_use_stay() {
+        let capacity = u32::try_from(SETS * WAYS).unwrap();
+        let mut results = Results::default();
+        let result = (WeakChecks::ALL, WeakChecks::NONE);
+        let regular = fingerprint(u32::MAX);
+        for key in 0..4 * capacity {
+            results.insert(fingerprint(key), result);
+            if results.find(&regular).is_none() {
+                assert_eq!(key, 0, "dropped although it is in use");
+                results.insert(regular, result);
+            }
+        }
+        let kept = (0..4 * capacity).filter(|key| results.find(&fingerprint(*key)).is_some());
+        let kept = kept.count();
+        assert!((SETS * WAYS / 2..SETS * WAYS).contains(&kept), "{kept}");
+        assert_eq!(results.sets.len(), SETS);
+    }
+}

@@ -1,0 +1,92 @@
+//! Revocation of the certificates on a path.
+
+use std::sync::Arc;
+
+use rustls::pki_types::{CertificateDer, UnixTime};
+
+use crate::spki;
+use crate::tls::Crls;
+use crate::tls::crls::IssuerKey;
+use crate::tls::{ExpiredCrl, RevocationDepth};
+
+/// The revocation lists of a verifier.
+#[derive(Debug)]
+pub(super) struct Revocation {
+    pub(super) crls: Arc<Crls>,
+    pub(super) expired: ExpiredCrl,
+    /// The certificates whose revocation is checked.
+    pub(super) depth: RevocationDepth,
+}
+
+impl Revocation {
+    /// Checks each certificate of the path with the key that signed it. The issuer of the client
+    /// needs a list; the certificate of another CA is checked if its issuer has a list for CAs.
+    pub(super) fn check(
+        &self,
+        path: &webpki::VerifiedPath<'_>,
+        anchor: &CertificateDer<'_>,
+        now: UnixTime,
+    ) -> Result<(), webpki::Error> {
+        let mut certificate: &webpki::Cert<'_> = path.end_entity();
+        let mut is_client = true;
+        let mut check = |issuer: &[u8], name: &[u8], certificate: &webpki::Cert<'_>| {
+            let spki = spki::of_certificate(issuer).map_err(|_| webpki::Error::BadDer)?;
+            let ca = IssuerKey { name, spki: Some(spki) };
+            match self.check_one(ca, certificate, now) {
+                Err(webpki::Error::UnknownRevocationStatus)
+                    if !is_client && !self.crls.has_list_of_cas(ca) =>
+                {
+                    Ok(())
+                }
+                result => {
+                    is_client = false;
+                    result
+                }
+            }
+        };
+        for issuer in path.intermediate_certificates() {
+            check(&issuer.der(), issuer.subject(), certificate)?;
+            if self.depth == RevocationDepth::Leaf {
+                return Ok(());
+            }
+            certificate = issuer;
+        }
+        check(anchor, &path.anchor().subject, certificate)
+    }
+
+    /// Checks a pinned certificate. The key of its issuer is not known. It needs no list, because
+    /// the operator trusts this certificate itself; but if its issuer has lists, one must cover it.
+    /// A self-signed certificate has no issuer but the client itself, which revokes nothing.
+    pub(super) fn check_pin(
+        &self,
+        pin: &webpki::Cert<'_>,
+        now: UnixTime,
+    ) -> Result<(), webpki::Error> {
+        let issuer = IssuerKey { name: pin.issuer(), spki: None };
+        let needs_list = pin.issuer() != pin.subject() && self.crls.has_list(issuer);
+        match self.check_one(issuer, pin, now) {
+            Err(webpki::Error::UnknownRevocationStatus) if !needs_list => Ok(()),
+            result => result,
+        }
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "an unexpected error is an unknown status")]
+    fn check_one(
+        &self,
+        issuer: IssuerKey<'_>,
+        certificate: &webpki::Cert<'_>,
+        now: UnixTime,
+    ) -> Result<(), webpki::Error> {
+        use rustls::CertificateError;
+        self.crls.check(issuer, certificate, self.expired, now).map_err(|error| match error {
+            CertificateError::Revoked => webpki::Error::CertRevoked,
+            CertificateError::ExpiredRevocationList => {
+                webpki::Error::CrlExpired { time: now, next_update: now }
+            }
+            CertificateError::ExpiredRevocationListContext { time, next_update } => {
+                webpki::Error::CrlExpired { time, next_update }
+            }
+            _ => webpki::Error::UnknownRevocationStatus,
+        })
+    }
+}

@@ -1,0 +1,207 @@
+//! The search for the path of a client, and the checks that rustls-webpki leaves out.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::CertificateError;
+use rustls::pki_types::{CertificateDer, SignatureVerificationAlgorithm, UnixTime};
+use smallvec::{SmallVec, smallvec};
+use webpki::Error::MaximumSignatureChecksExceeded;
+use webpki::{EndEntityCert, KeyPurposeIdIter, KeyUsage};
+
+use super::ClientVerifier;
+use super::signature_budget::{Counted, SignatureBudget};
+use crate::spki::{self, ValidityPeriod};
+use crate::tls::VerifiedPath;
+use crate::tls::path::PathRoute;
+use crate::tls::path_rules::{PathProblem, PathRule, PathRules};
+use crate::tls::verification_error::{certificate_error, other};
+
+/// Maximum number of certificates that the search for a path visits. A path has eight certificates
+/// at most. Without this limit, nine intermediates whose names refer to each other in a circle cost
+/// 79,000 visits, before any proof of possession.
+const MAX_VISITS: u32 = 24;
+
+impl ClientVerifier {
+    /// [`ClientVerifier::verify`] without the maximum of certificates.
+    pub(super) fn find_path(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<VerifiedPath, rustls::Error> {
+        let parsed = EndEntityCert::try_from(leaf).map_err(certificate_error)?;
+        if let Some(pin) = self.anchors.pin(leaf) {
+            if let Some(revocation) = &self.revocation {
+                revocation.check_pin(&parsed, now).map_err(certificate_error)?;
+            }
+            return self.verify_pin(pin, now).map_err(rustls::Error::from);
+        }
+        let completed: SmallVec<[_; 16]>;
+        let candidates = match self.anchors.has_no_intermediates() {
+            true => intermediates,
+            false => {
+                completed = self.anchors.complete(leaf, intermediates);
+                &completed
+            }
+        };
+        let budget = SignatureBudget::new(self.same_name);
+        let counted = budget.limit(self.algorithms.all);
+        let algorithms =
+            counted.iter().map(|it: &Counted<'_>| -> &dyn SignatureVerificationAlgorithm { it });
+        let problem = Cell::new(None);
+        let found = parsed.verify_for_usage(
+            &algorithms.collect::<SmallVec<[_; 16]>>(),
+            &self.anchors.roots,
+            candidates,
+            now,
+            ClientPurpose::default(),
+            None,
+            Some(&|path| self.check(path, leaf, now, &problem)),
+        );
+        let path = found.map_err(|error| {
+            let problem = if error == BROKEN_RULE {
+                problem.take()
+            } else if error == webpki::Error::NameConstraintViolation {
+                self.unsupported_constraints(leaf, candidates)
+            } else {
+                None
+            };
+            let is_spent =
+                error == webpki::Error::InvalidSignatureForPublicKey && budget.is_spent();
+            match problem {
+                Some(problem) => other(problem),
+                None if is_spent => certificate_error(MaximumSignatureChecksExceeded),
+                None => certificate_error(error),
+            }
+        })?;
+        let path = self.verified_path(&path, leaf, intermediates);
+        path.ok_or_else(|| certificate_error(webpki::Error::UnknownIssuer).into())
+    }
+
+    /// The path of a client with a pinned certificate, if it is valid now.
+    fn verify_pin(&self, index: usize, now: UnixTime) -> Result<VerifiedPath, CertificateError> {
+        let unknown = || certificate_error(webpki::Error::UnknownIssuer);
+        let (_, facts) = self.anchors.get(index).ok_or_else(unknown)?;
+        check_dates(facts.validity, now).map_err(certificate_error)?;
+        if let Some(problem) = &facts.problem {
+            return Err(other(problem.clone()));
+        }
+        let route = PathRoute { places: smallvec![0] };
+        Ok(VerifiedPath::new(route, Arc::clone(&self.anchors), facts.validity.not_after))
+    }
+
+    /// Checks the parts of a candidate path that rustls-webpki does not check: its anchor, key
+    /// usages, and revocation. After an error the search goes on.
+    fn check(
+        &self,
+        path: &webpki::VerifiedPath<'_>,
+        leaf: &CertificateDer<'_>,
+        now: UnixTime,
+        problem: &Cell<Option<PathProblem>>,
+    ) -> Result<(), webpki::Error> {
+        let index = self.anchors.index_of(path.anchor());
+        let (anchor, facts) =
+            index.and_then(|it| self.anchors.get(it)).ok_or(webpki::Error::UnknownIssuer)?;
+        check_dates(facts.validity, now)?;
+        if let Some(broken) = &facts.problem {
+            problem.set(Some(broken.clone()));
+            return Err(BROKEN_RULE);
+        }
+        let broken = |rule, certificate: &[u8]| {
+            problem.set(Some(PathProblem::new(rule, certificate)));
+            BROKEN_RULE
+        };
+        let rules = PathRules::of(leaf).ok_or(webpki::Error::BadDer)?;
+        if let Some(rule) = rules.client_problem() {
+            return Err(broken(rule, leaf));
+        }
+        let mut below = 0_usize;
+        for issuer in path.intermediate_certificates() {
+            let rules = PathRules::of(&issuer.der()).ok_or(webpki::Error::BadDer)?;
+            if let Some(rule) = rules.issuer_problem() {
+                return Err(broken(rule, &issuer.der()));
+            }
+            // RFC 5280, 4.2.1.9: a CA that names itself as its issuer does not count.
+            below = below.saturating_add(usize::from(issuer.issuer() != issuer.subject()));
+        }
+        if facts.rules.path_length.is_some_and(|longest| below > longest) {
+            return Err(broken(PathRule::PathLength, anchor));
+        }
+        if let Some(revocation) = &self.revocation {
+            revocation.check(path, anchor, now)?;
+        }
+        Ok(())
+    }
+
+    /// The CA that constrains a kind of names of the client that rustls-webpki does not check.
+    fn unsupported_constraints(
+        &self,
+        leaf: &CertificateDer<'_>,
+        candidates: &[CertificateDer<'_>],
+    ) -> Option<PathProblem> {
+        let client = PathRules::of(leaf)?;
+        let ca = candidates.iter().chain(&self.anchors.certificates).find(|ca| {
+            PathRules::of(ca).is_some_and(|ca| ca.has_unsupported_constraint_for(&client))
+        })?;
+        Some(PathProblem::new(PathRule::NameConstraints, ca))
+    }
+
+    fn verified_path(
+        &self,
+        path: &webpki::VerifiedPath<'_>,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+    ) -> Option<VerifiedPath> {
+        let anchor = self.anchors.index_of(path.anchor())?;
+        let mut not_after = self.anchors.get(anchor)?.1.validity.not_after;
+        not_after = not_after.min(spki::not_after(leaf).ok()?);
+        let mut places: SmallVec<[u32; 4]> = smallvec![0];
+        for certificate in path.intermediate_certificates() {
+            let certificate = certificate.der();
+            let index = intermediates.iter().position(|presented| *presented == certificate);
+            places.push(match index {
+                Some(index) => u32::from(u16::try_from(index.checked_add(1)?).ok()?),
+                None => PathRoute::in_file(self.anchors.position(&certificate)?)?,
+            });
+            not_after = not_after.min(spki::not_after(&certificate).ok()?);
+        }
+        places.push(PathRoute::in_file(anchor)?);
+        Some(VerifiedPath::new(PathRoute { places }, Arc::clone(&self.anchors), not_after))
+    }
+}
+
+/// Stands for a [`PathProblem`] within rustls-webpki, which never returns it: it gets no revocation
+/// lists. Of several errors it reports the most specific one.
+const BROKEN_RULE: webpki::Error = webpki::Error::IssuerNotCrlSigner;
+
+fn check_dates(validity: ValidityPeriod, now: UnixTime) -> Result<(), webpki::Error> {
+    let time = Duration::from_secs(now.as_secs());
+    if time < validity.not_before {
+        let not_before = UnixTime::since_unix_epoch(validity.not_before);
+        return Err(webpki::Error::CertNotValidYet { time: now, not_before });
+    }
+    if !validity.contains(time) {
+        let not_after = UnixTime::since_unix_epoch(validity.not_after);
+        return Err(webpki::Error::CertExpired { time: now, not_after });
+    }
+    Ok(())
+}
+
+/// Requires the purpose "client authentication" of every certificate that the search for a path
+/// visits, and counts them. rustls-webpki has limits of its own, which are far higher.
+#[derive(Debug, Default)]
+struct ClientPurpose {
+    visits: Cell<u32>,
+}
+
+impl webpki::ExtendedKeyUsageValidator for ClientPurpose {
+    fn validate(&self, purposes: KeyPurposeIdIter<'_, '_>) -> Result<(), webpki::Error> {
+        self.visits.set(self.visits.get().saturating_add(1));
+        if self.visits.get() > MAX_VISITS {
+            return Err(webpki::Error::MaximumPathBuildCallsExceeded); // ends the search
+        }
+        KeyUsage::client_auth().validate(purposes)
+    }
+}

@@ -1,0 +1,106 @@
+//! The rustls configuration of one service or authorizer in one snapshot.
+//!
+//! Each configuration has new ticket keys and a new session cache. A session is therefore never
+//! resumed in another service or under a later snapshot.
+
+use std::sync::Arc;
+
+use rustls::crypto::aws_lc_rs::{Ticketer, default_provider};
+use rustls::server::{NoServerSessionStorage, ServerSessionMemoryCache, StoresServerSessions};
+use rustls::sign::SingleCertAndKey;
+use rustls::{ServerConfig, SupportedProtocolVersion};
+
+use super::sessions::ExpiringSessions;
+use super::{ClientVerifier, Credentials, Deferral, KeyVerifier, ServerSettings, TlsVersion};
+use crate::guard::{CurrentGuard, Policy};
+
+/// Maximum number of cached sessions, which TLS 1.2 clients without tickets need. Each holds the
+/// client's chain.
+const CACHED_SESSIONS: usize = 1024;
+
+/// How a service judges client keys in handshakes.
+#[derive(Debug, Clone)]
+pub struct Judging {
+    /// The guard in use.
+    pub guard: CurrentGuard,
+    /// The policy of the service.
+    pub policy: Policy,
+    /// Selects the rejected clients that complete their handshakes; `None` selects none.
+    pub deferral: Option<Arc<dyn Deferral>>,
+}
+
+/// Builds the configuration of a service. The verifier `clients` makes the usual checks.
+///
+/// # Errors
+/// Returns an error if there is no randomness for the ticket keys.
+pub fn server_config(
+    settings: ServerSettings<'_>,
+    credentials: Credentials,
+    clients: Arc<ClientVerifier>,
+    judging: Judging,
+) -> Result<ServerConfig, rustls::Error> {
+    let provider = Arc::new(default_provider());
+    let Judging { guard, policy, deferral } = judging;
+    let mut verifier = KeyVerifier::new(clients, guard, policy);
+    if let Some(deferral) = deferral {
+        verifier = verifier.with_deferral(deferral);
+    }
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions(settings.min_version))?
+        .with_client_cert_verifier(Arc::new(verifier))
+        .with_cert_resolver(Arc::new(SingleCertAndKey::from(credentials)));
+    with_sessions(config, settings)
+}
+
+/// Builds the configuration towards the askers of an authorizer. Their keys are judged too, by the
+/// strictest policy: an asker with a compromised key is rejected. Without `clients` no certificate
+/// is asked for.
+///
+/// # Errors
+/// Returns an error if there is no randomness for the ticket keys.
+pub fn asker_config(
+    settings: ServerSettings<'_>,
+    credentials: Credentials,
+    clients: Option<&Arc<ClientVerifier>>,
+    guard: &CurrentGuard,
+) -> Result<ServerConfig, rustls::Error> {
+    let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_protocol_versions(versions(settings.min_version))?;
+    let config = match clients {
+        None => config.with_no_client_auth(),
+        Some(clients) => {
+            let clients = Arc::clone(clients);
+            let verifier = KeyVerifier::new(clients, guard.clone(), Policy::default());
+            config.with_client_cert_verifier(Arc::new(verifier))
+        }
+    };
+    let config = config.with_cert_resolver(Arc::new(SingleCertAndKey::from(credentials)));
+    with_sessions(config, settings)
+}
+
+/// Adds ALPN, ticket keys and a session cache, or disables resumption.
+fn with_sessions(
+    mut config: ServerConfig,
+    settings: ServerSettings<'_>,
+) -> Result<ServerConfig, rustls::Error> {
+    let alpn = settings.alpn.iter().map(|protocol| protocol.as_bytes().to_vec());
+    config.alpn_protocols = alpn.collect();
+    if settings.resumption {
+        config.ticketer = Arc::new(ExpiringSessions(Ticketer::new()?));
+        let cache: Arc<dyn StoresServerSessions> = ServerSessionMemoryCache::new(CACHED_SESSIONS);
+        config.session_storage = Arc::new(ExpiringSessions(cache));
+    } else {
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+    }
+    Ok(config)
+}
+
+fn versions(oldest: TlsVersion) -> &'static [&'static SupportedProtocolVersion] {
+    match oldest {
+        TlsVersion::V1_2 => rustls::ALL_VERSIONS,
+        TlsVersion::V1_3 => &ONLY_TLS13,
+    }
+}
+
+static ONLY_TLS13: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];

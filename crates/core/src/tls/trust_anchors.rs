@@ -1,0 +1,335 @@
+//! The certificates that clients are verified with, told apart once when they are loaded.
+//!
+//! A file has roots, the intermediates below them, and pinned client certificates. A verifier that
+//! is built from them cannot fail. `docs/decisions/client-cas.md` has the reasons.
+
+mod kinds;
+
+use std::collections::HashMap;
+
+use rustls::DistinguishedName;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, TrustAnchor};
+use smallvec::SmallVec;
+use webpki::EndEntityCert;
+
+use super::key_ids::KeyIds;
+use super::path_rules::{PathProblem, PathRule, PathRules};
+use super::{CertificateSummary, Crls};
+use super::{FileContent, TlsFileError};
+use crate::spki::{self, CertificateFields, ValidityPeriod};
+
+/// The certificates that may be at the end of a client's path, and the intermediates below them.
+#[derive(Debug)]
+pub struct TrustAnchors {
+    /// The certificates as they were in the file.
+    pub certificates: Vec<CertificateDer<'static>>,
+    /// The facts about `certificates`, in the same order.
+    facts: Vec<AnchorFacts>,
+    /// The roots in the form that rustls-webpki verifies with.
+    pub(super) roots: Vec<TrustAnchor<'static>>,
+    /// The index of each of `roots` in `certificates`.
+    root_indexes: Vec<usize>,
+    /// The indexes of the intermediates in `certificates`.
+    intermediates: Vec<usize>,
+    /// The indexes of the pins that no CA of the file issued, in the order of their bytes.
+    pins: Vec<usize>,
+}
+
+/// Maximum number of intermediates of the file that the search for a path gets. It visits 24.
+const MAX_CANDIDATES: usize = 48;
+
+/// The use of a certificate among trust anchors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AnchorKind {
+    /// A CA that another CA of the file issued. It completes paths, and ends none.
+    Intermediate,
+    /// A certificate that is no CA. It admits the client that has it, and issues nothing.
+    Pin,
+    /// Any other CA: the end of a path.
+    Root,
+}
+
+/// The numbers of the certificates of each kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct AnchorCounts {
+    /// CAs at which a path may end.
+    pub roots: usize,
+    /// CAs below them.
+    pub intermediates: usize,
+    /// Certificates that are no CAs.
+    pub pins: usize,
+}
+
+/// Facts read from a certificate when it was loaded.
+#[derive(Debug)]
+pub(super) struct AnchorFacts {
+    pub(super) kind: AnchorKind,
+    pub(super) validity: ValidityPeriod,
+    /// The names in DER.
+    pub(super) subject: Box<[u8]>,
+    issuer: Box<[u8]>,
+    /// The rules, as far as they are the same in each handshake.
+    pub(super) rules: PathRules,
+    /// Why no path may end at this certificate. On a path, an intermediate is checked again.
+    pub(super) problem: Option<PathProblem>,
+}
+
+/// The certificates in a PEM file.
+///
+/// # Errors
+/// Returns an error if the PEM is broken, holds no certificate, or holds one that cannot be a trust
+/// anchor.
+pub fn trust_anchors(pem: &[u8]) -> Result<TrustAnchors, TlsFileError> {
+    TrustAnchors::new(certificates(pem)?)
+}
+
+impl TrustAnchors {
+    /// Tells the certificates apart.
+    ///
+    /// # Errors
+    /// Returns an error if there is no certificate, or one that cannot be a trust anchor.
+    pub fn new(certificates: Vec<CertificateDer<'static>>) -> Result<Self, TlsFileError> {
+        if certificates.is_empty() {
+            return Err(TlsFileError::NoCertificate(FileContent::Empty));
+        }
+        let facts = (1..).zip(&certificates).map(|(position, it)| AnchorFacts::of(it, position));
+        let mut facts = facts.collect::<Result<Vec<_>, _>>()?;
+        let issuers = kinds::issuers(&certificates, &facts);
+        kinds::tell_apart(&mut facts, &issuers);
+        kinds::demote_cross_signed(&certificates, &mut facts, &issuers);
+        let of_kind = |kind| {
+            let all = facts.iter().enumerate();
+            all.filter(move |(_, it)| it.kind == kind).map(|(index, _)| index)
+        };
+        let root_indexes: Vec<_> = of_kind(AnchorKind::Root).collect();
+        let roots = root_indexes.iter().filter_map(|index| certificates.get(*index));
+        let roots = roots.filter_map(|root| webpki::anchor_from_trusted_cert(root).ok());
+        let roots: Vec<_> = roots.map(|root| root.to_owned()).collect();
+        // A path over its CA judges more than the pin.
+        let is_alone = |index: &usize| issuers.get(*index).is_some_and(Vec::is_empty);
+        let mut pins: Vec<_> = of_kind(AnchorKind::Pin).filter(is_alone).collect();
+        pins.sort_by_key(|index| certificates.get(*index).map(AsRef::as_ref));
+        let intermediates = of_kind(AnchorKind::Intermediate).collect();
+        Ok(Self { roots, root_indexes, intermediates, pins, facts, certificates })
+    }
+
+    /// The certificates with their kinds.
+    pub fn with_kind(&self) -> impl Iterator<Item = (&CertificateDer<'static>, AnchorKind)> {
+        self.certificates.iter().zip(self.facts.iter().map(|facts| facts.kind))
+    }
+
+    /// The certificates with their validities.
+    pub fn with_validity(
+        &self,
+    ) -> impl Iterator<Item = (&CertificateDer<'static>, ValidityPeriod)> {
+        self.certificates.iter().zip(self.facts.iter().map(|facts| facts.validity))
+    }
+
+    /// Why certificates admit nobody: they break a rule, are the `own` certificate of the service,
+    /// or are on a list of `crls`.
+    pub fn problems(
+        &self,
+        own: Option<&CertificateDer<'_>>,
+        crls: &Crls,
+    ) -> impl Iterator<Item = String> {
+        let all = self.certificates.iter().zip(&self.facts);
+        all.filter_map(move |(certificate, facts)| {
+            let subject = || CertificateSummary::of(certificate).name().to_owned();
+            if crls.revoke(certificate) {
+                return Some(format!("{} is revoked by a list in use; remove it", subject()));
+            }
+            if Some(certificate) == own && facts.kind == AnchorKind::Pin {
+                let own = "is the service's own certificate, and no CA; give the CA of the clients";
+                return Some(format!("{} {own}", subject()));
+            }
+            facts.problem.as_ref().map(|problem| format!("{problem}; replace or remove it"))
+        })
+    }
+
+    /// The numbers of the certificates of each kind.
+    #[must_use]
+    pub fn counts(&self) -> AnchorCounts {
+        let count = |kind| self.facts.iter().filter(|facts| facts.kind == kind).count();
+        AnchorCounts {
+            roots: count(AnchorKind::Root),
+            intermediates: count(AnchorKind::Intermediate),
+            pins: count(AnchorKind::Pin),
+        }
+    }
+
+    /// The names that clients select their certificates by: those of CAs, and of the issuers of
+    /// pins.
+    pub(super) fn hints(&self) -> Vec<DistinguishedName> {
+        let names = self.facts.iter().map(|facts| match facts.kind {
+            AnchorKind::Intermediate | AnchorKind::Root => &facts.subject,
+            AnchorKind::Pin => &facts.issuer,
+        });
+        names.map(|name| DistinguishedName::from(name.to_vec())).collect()
+    }
+
+    /// The certificate at `index`, with its facts.
+    pub(super) fn get(&self, index: usize) -> Option<(&CertificateDer<'static>, &AnchorFacts)> {
+        self.certificates.get(index).zip(self.facts.get(index))
+    }
+
+    /// The index of one of `roots`.
+    pub(super) fn index_of(&self, root: &TrustAnchor<'_>) -> Option<usize> {
+        let address = std::ptr::from_ref(root).addr();
+        let position = self.roots.iter().position(|it| std::ptr::from_ref(it).addr() == address)?;
+        self.root_indexes.get(position).copied()
+    }
+
+    /// The index of the pin with exactly these bytes.
+    pub(super) fn pin(&self, leaf: &[u8]) -> Option<usize> {
+        let bytes = |index: &usize| self.certificates.get(*index).map_or(&[][..], AsRef::as_ref);
+        let place = self.pins.binary_search_by(|pin| bytes(pin).cmp(leaf)).ok()?;
+        self.pins.get(place).copied()
+    }
+
+    /// Whether no certificate is an intermediate.
+    pub(super) fn has_no_intermediates(&self) -> bool {
+        self.intermediates.is_empty()
+    }
+
+    /// The certificates that may be on the path of `leaf`: those that the client presented, and the
+    /// intermediates of the file that may lead from one of them to a root.
+    pub(super) fn complete<'a>(
+        &'a self,
+        leaf: &CertificateDer<'_>,
+        presented: &'a [CertificateDer<'_>],
+    ) -> SmallVec<[CertificateDer<'a>; 16]> {
+        let borrowed = |it: &'a CertificateDer<'_>| CertificateDer::from(it.as_ref());
+        let mut found: SmallVec<_> = presented.iter().map(borrowed).collect();
+        let limit = presented.len().saturating_add(MAX_CANDIDATES);
+        for certificate in std::iter::once(leaf).chain(presented) {
+            if let Ok(fields) = CertificateFields::of(certificate) {
+                self.add_above(fields.issuer, KeyIds::of(&fields).issuer, &mut found, limit);
+            }
+        }
+        found
+    }
+
+    /// Adds the intermediates that may lead from a certificate of `issuer` to a root. An intermediate
+    /// with another key identifier than that of the issuer is left out, as in OpenSSL: many CAs of
+    /// one name would use up the signature checks.
+    fn add_above<'a>(
+        &'a self,
+        issuer: &[u8],
+        key_id: Option<&[u8]>,
+        found: &mut SmallVec<[CertificateDer<'a>; 16]>,
+        limit: usize,
+    ) {
+        let all = self.intermediates.iter().filter_map(|it| self.get(*it));
+        for (certificate, facts) in all.filter(|(_, facts)| *facts.subject == *issuer) {
+            let ids = CertificateFields::of(certificate).map(|fields| KeyIds::of(&fields));
+            let ids = ids.unwrap_or_default();
+            let is_other = key_id.zip(ids.own).is_some_and(|(wanted, own)| wanted != own);
+            if !is_other && found.len() < limit && !found.contains(certificate) {
+                found.push(CertificateDer::from(certificate.as_ref()));
+                self.add_above(&facts.issuer, ids.issuer, found, limit);
+            }
+        }
+    }
+
+    /// The index of the intermediate with exactly these bytes.
+    pub(super) fn position(&self, certificate: &CertificateDer<'_>) -> Option<usize> {
+        self.intermediates
+            .iter()
+            .copied()
+            .find(|index| self.certificates.get(*index) == Some(certificate))
+    }
+
+    /// The largest number of CAs with the same name.
+    pub(super) fn same_name(&self) -> usize {
+        let mut counts = HashMap::new();
+        for ca in self.facts.iter().filter(|facts| facts.kind != AnchorKind::Pin) {
+            let count = counts.entry(&ca.subject).or_insert(0_usize);
+            *count = count.saturating_add(1);
+        }
+        counts.into_values().max().unwrap_or(0)
+    }
+}
+
+impl AnchorFacts {
+    /// The facts that the certificate itself states.
+    fn of(certificate: &CertificateDer<'_>, position: usize) -> Result<Self, TlsFileError> {
+        let unusable = |source| TlsFileError::Anchor { position, source };
+        if let Err(error) = webpki::anchor_from_trusted_cert(certificate) {
+            return Err(unusable(super::verification_error::certificate_error(error).into()));
+        }
+        let unreadable = |_| TlsFileError::AnchorValidity { position };
+        let validity = spki::validity(certificate).map_err(unreadable)?;
+        let fields = CertificateFields::of(certificate).map_err(unreadable)?;
+        let (subject, issuer) = (fields.subject.into(), fields.issuer.into());
+        let parsed = EndEntityCert::try_from(certificate).map(drop);
+        let mut rules = PathRules::of(certificate);
+        if let (Some(rules), Err(webpki::Error::UnsupportedCertVersion)) = (&mut rules, &parsed) {
+            // Before version 3, a CA was told by its own signature alone.
+            rules.is_ca = fields.subject == fields.issuer;
+        }
+        let is_ca = rules.as_ref().is_some_and(|rules| rules.is_ca);
+        let kind = if is_ca { AnchorKind::Root } else { AnchorKind::Pin };
+        let rule = match (&rules, parsed) {
+            (None, _) => Some(PathRule::Encoding),
+            (Some(rules), Ok(())) => rules.anchor_problem(),
+            (Some(rules), Err(_)) if rules.is_ca => rules.anchor_problem(),
+            (Some(_), Err(webpki::Error::UnsupportedCertVersion)) => Some(PathRule::Version),
+            (Some(_), Err(_)) => Some(PathRule::CriticalExtension),
+        };
+        let problem = rule.map(|rule| PathProblem::new(rule, certificate));
+        let rules = rules.unwrap_or_default();
+        Ok(Self { kind, validity, subject, issuer, rules, problem })
+    }
+}
+
+/// The certificates in a PEM file, at least one.
+///
+/// # Errors
+/// Returns an error if the PEM is broken or holds no certificate.
+pub fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
+    let pem = without_byte_order_mark(pem);
+    let certificates = CertificateDer::pem_slice_iter(pem)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(TlsFileError::Pem)?;
+    if certificates.is_empty() {
+        return Err(TlsFileError::NoCertificate(match FileContent::of(pem) {
+            FileContent::EncryptedKey | FileContent::OpensshKey => FileContent::PrivateKey,
+            content @ (FileContent::Certificate
+            | FileContent::Der
+            | FileContent::Empty
+            | FileContent::Other
+            | FileContent::Pkcs
+            | FileContent::PrivateKey
+            | FileContent::PublicKey
+            | FileContent::Request
+            | FileContent::TrustedCertificate
+            | FileContent::Utf16) => content,
+        }));
+    }
+    Ok(certificates)
+}
+
+/// `text` without the byte order mark that editors on Windows write before UTF-8.
+pub(super) fn without_byte_order_mark(text: &[u8]) -> &[u8] {
+    text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_file_and_a_broken_certificate_are_errors() {
+        assert!(matches!(
+            trust_anchors(b"").unwrap_err(),
+            TlsFileError::NoCertificate(FileContent::Empty)
+        ));
+        assert!(matches!(
+            TrustAnchors::new(Vec::new()),
+            Err(TlsFileError::NoCertificate(FileContent::Empty))
+        ));
+        let broken = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        assert!(matches!(trust_anchors(broken).unwrap_err(), TlsFileError::Anchor { .. }));
+    }
+}
