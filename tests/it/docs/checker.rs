@@ -116,16 +116,16 @@ fn every_message_of_the_checker_has_a_mistake() {
 
 /// The files of the checker.
 fn sources() -> Vec<PathBuf> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let directories = ["config/check"];
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let directories = ["src/config/check"];
     let files = [
-        "config/check.rs",
-        "config/document.rs",
-        "config/form.rs",
-        "config/log_level.rs",
-        "config/suggestion.rs",
-        "config/units.rs",
-        "guard/allow.rs",
+        "src/config/check.rs",
+        "src/config/document.rs",
+        "src/config/form.rs",
+        "src/config/log_level.rs",
+        "src/config/suggestion.rs",
+        "src/config/units.rs",
+        "crates/core/src/guard/allow.rs",
     ];
     let inside = directories.iter().flat_map(|it| walkdir::WalkDir::new(source.join(it)));
     let inside = inside.map(|entry| entry.unwrap().into_path()).filter(|path| path.is_file());
