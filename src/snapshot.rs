@@ -56,7 +56,7 @@ pub use rejection_reason::RejectionReason;
 pub use report::{
     AffectedClient, AuthorizerReport, CrlReport, DryRunReport, ExceptionReport, FilterReport,
     ListReport, PolicyReport, Rejection, ReloadReport, Report, ServiceReport, SignatureReport,
-    WaitingReport, WarningReport,
+    WaitingReport,
 };
 pub use routes::Routes;
 pub use warning::{CertificateFile, PeriodProblem, Warning};

@@ -11,7 +11,7 @@ use tracing::info;
 use super::AdminState;
 use super::command::{self, BadCommand};
 use crate::snapshot::watch::{Command, ReloadOutcome};
-use crate::snapshot::{Rejection, WarningReport};
+use crate::snapshot::{Rejection, Warning};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -28,7 +28,7 @@ struct ReloadedBody<'a> {
     /// The settings that were changed since the start and need a restart.
     restart_needed: &'a [&'static str],
     /// The warnings about what is in use, as `keygate validate` prints them.
-    warnings: &'a [WarningReport],
+    warnings: &'a [Warning],
 }
 
 pub(super) async fn respond(

@@ -20,7 +20,7 @@ use crate::listen;
 use crate::metrics::ControlMetrics;
 use crate::resolver::Resolver;
 use crate::server::{self, ServerError};
-use crate::snapshot::{ExposedKeyFile, JudgementLinks, Loader, Report, WarningReport};
+use crate::snapshot::{ExposedKeyFile, JudgementLinks, Loader, Report, Warning};
 use crate::traces::ExportTask;
 
 #[derive(Debug, clap::Args)]
@@ -164,7 +164,7 @@ impl Checked {
     }
 
     fn warn(&mut self, warnings: impl IntoIterator<Item = String>) {
-        let warnings = warnings.into_iter().map(WarningReport::of_configuration);
+        let warnings = warnings.into_iter().map(Warning::configuration);
         self.report.warnings.extend(warnings);
     }
 

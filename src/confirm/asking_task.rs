@@ -116,7 +116,7 @@ impl AskingTask {
         create_directories(Some(config), state_dir)?; // within a sandbox it exists already
         let directories = open_directories(config, state_dir)?;
         if let Some(exposed) = &files.exposed {
-            Warning::UnsafePermissions(exposed.clone()).log();
+            Warning::unsafe_permissions(exposed).log();
         }
         let book = kept_answers(config, state_dir, guard, &directories);
         if let Some(mut schedule) = questions.schedule() {

@@ -9,7 +9,6 @@ mod policy;
 mod rejections;
 mod revocation;
 mod service;
-mod warnings;
 
 use keygate_core::guard::Exception;
 use serde::Serialize;
@@ -25,8 +24,8 @@ pub use self::rejections::Rejection;
 pub use self::revocation::CrlReport;
 pub(super) use self::service::CertificateExpiry;
 pub use self::service::ServiceReport;
-pub use self::warnings::WarningReport;
 use super::expiry::Expiry;
+use super::warning::Warning;
 use crate::metrics::{Label, ReloadResult};
 
 /// Everything that a reload can change.
@@ -58,7 +57,7 @@ pub struct Report {
     /// Objects that expire, earliest first.
     pub expiries: Vec<Expiry>,
     /// The conditions that an operator must mend although everything can be used.
-    pub warnings: Vec<WarningReport>,
+    pub warnings: Vec<Warning>,
     /// Why the state of filters, lists and CRLs could not be saved the last time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unsaved: Vec<String>,

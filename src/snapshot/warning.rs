@@ -1,16 +1,18 @@
 //! Conditions that an operator must mend although keygate can start with them.
 //!
-//! `keygate validate` prints them, and `keygate run` logs them. A new condition is a variant here,
-//! and is collected by [`super::Loader::warnings`].
+//! `keygate validate` prints them, `keygate run` logs them, and the status has them. A new condition
+//! is a constructor here, and is collected by [`super::Loader::warnings`].
 
 mod period;
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use humantime::format_duration;
 use keygate_core::tls::CrlWarning;
 use keygate_core::unix_time::dated;
+use serde::Serialize;
 use tracing::warn;
 
 pub use self::period::PeriodProblem;
@@ -28,134 +30,27 @@ use crate::metrics::Label;
 pub(super) const COPY_IN_USE: &str = "; the last good one in state.dir is in use";
 
 /// A condition that an operator must mend although keygate can start with it.
-#[derive(Debug, Clone)]
-pub enum Warning {
-    /// `max_age` is set for a list whose age is unknown.
-    AgelessList {
-        /// Name of the list.
-        list: String,
-        /// The date of the list, which lies in the future, in seconds since the Unix epoch. `None`
-        /// if it has no date.
-        date: Option<u64>,
-    },
-    /// A certificate of a service has expired, expires soon, or is not valid yet.
-    CertificatePeriod {
-        /// The file with the certificate.
-        file: CertificateFile,
-        /// Position of the certificate in the file, counted from 1.
-        position: usize,
-        /// The reason for the warning.
-        problem: PeriodProblem,
-    },
-    /// A CRL of a service has expired, is superseded by another one, or is of another CA.
-    Crl {
-        /// The service or authorizer.
-        owner: CredentialOwner,
-        /// The reason for the warning.
-        problem: CrlWarning,
-    },
-    /// A CA has no CRL, although CRLs are configured. The certificates that it issues are rejected.
-    CrlMissing {
-        /// The file with the CA.
-        file: CertificateFile,
-        /// Distinguished name of the CA.
-        subject: String,
-    },
-    /// The publisher of a list calls its format deprecated.
-    DeprecatedList {
-        /// Name of the list.
-        list: String,
-    },
-    /// A filter that is in use has no entries: no key is a hit.
-    EmptyFilter {
-        /// Name of the filter.
-        filter: String,
-    },
-    /// A list that is in use has no entries: no key is a hit.
-    EmptyList {
-        /// Name of the list.
-        list: String,
-    },
-    /// Files with the CAs or CRLs of clients are rejected, and the copies in the state directory are
-    /// in use.
-    LastGoodFilesInUse {
-        /// The service or authorizer.
-        owner: CredentialOwner,
-        /// Why the files are rejected.
-        error: String,
-    },
-    /// The file of a filter is rejected, and the copy in the state directory is in use.
-    LastGoodInUse {
-        /// Name of the filter.
-        filter: String,
-        /// Path of the rejected file.
-        path: PathBuf,
-        /// Class of the rejection.
-        reason: RejectionReason,
-        /// Why the file is rejected.
-        error: String,
-    },
-    /// The file of a list is rejected, and the copy in the state directory is in use.
-    LastGoodListInUse {
-        /// Name of the list.
-        list: String,
-        /// Path of the rejected file.
-        path: PathBuf,
-        /// Class of the rejection.
-        reason: ListRejectionReason,
-        /// Why the file is rejected.
-        error: String,
-    },
-    /// Intermediates without CRLs have no effect.
-    IntermediatesUnused {
-        /// The file with the intermediates.
-        file: CertificateFile,
-    },
-    /// The certificate of a service is not valid for one of its server names. TLS clients that
-    /// request that name abort the handshake.
-    NameNotCovered {
-        /// The file with the certificate.
-        file: CertificateFile,
-        /// The server name as configured.
-        name: String,
-    },
-    /// Peers that nobody has chosen may ask an authorizer.
-    OpenAccess {
-        /// The authorizer.
-        owner: CredentialOwner,
-        /// Why they may ask.
-        access: OpenAccess,
-    },
-    /// A key of a service that is weak, in a filter or on a list.
-    OwnKey(Box<OwnKey>),
-    /// A list in use is older than its `max_age`.
-    StaleList {
-        /// Name of the list.
-        list: String,
-        /// Age of the list.
-        age: Duration,
-        /// The maximum age.
-        max_age: Duration,
-    },
-    /// A CA of clients has expired, expires soon, or is not valid yet. Outside its validity, its
-    /// clients are rejected.
-    TrustAnchorPeriod {
-        /// The file with the CA.
-        file: CertificateFile,
-        /// Distinguished name of the CA.
-        subject: String,
-        /// The reason for the warning.
-        problem: PeriodProblem,
-    },
-    /// A CA or pinned certificate that no client can be verified with.
-    TrustAnchorUnusable {
-        /// The file with the certificate.
-        file: CertificateFile,
-        /// The certificate, and why it admits nobody.
-        problem: String,
-    },
-    /// A private key file with unsafe permissions.
-    UnsafePermissions(ExposedKeyFile),
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Warning {
+    /// `service`, `authorizer`, `filter`, `list`, or `configuration` if it belongs to none of them.
+    pub kind: &'static str,
+    /// Name in the configuration; `None` for the configuration itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The whole warning.
+    pub text: String,
+    /// Whether the report has the condition in another place: an expiry, a rejection or a metric.
+    #[serde(skip)]
+    pub is_elsewhere: bool,
+    /// The message of the log line.
+    #[serde(skip)]
+    event: &'static str,
+    /// Class of the rejection of a file.
+    #[serde(skip)]
+    reason: Option<&'static str>,
+    /// Age and maximum age of a list.
+    #[serde(skip)]
+    age: Option<(Duration, Duration)>,
 }
 
 /// A certificate file of a service.
@@ -172,163 +67,266 @@ pub struct CertificateFile {
 impl Warning {
     /// Writes the warning to the log.
     pub(crate) fn log(&self) {
-        let problem = self;
-        match self {
-            Self::CertificatePeriod { problem: PeriodProblem::ExpiresSoon(_), .. } => {
-                warn!(%problem, "certificate expires soon");
-            }
-            Self::CertificatePeriod { .. } => warn!(%problem, "certificate is not valid now"),
-            Self::Crl { problem: CrlWarning::Expired { .. }, .. } => {
-                warn!(%problem, "certificate revocation list has expired");
-            }
-            Self::Crl { problem: CrlWarning::Superseded { .. }, .. } => {
-                warn!(%problem, "certificate revocation list is superseded");
-            }
-            Self::Crl { problem: CrlWarning::Unused { .. }, .. } => {
-                warn!(%problem, "certificate revocation list is not used");
-            }
-            Self::CrlMissing { .. } => warn!(%problem, "certificate revocation list is missing"),
-            Self::IntermediatesUnused { .. } => {
-                warn!(%problem, "intermediates have no effect without revocation lists");
-            }
-            Self::EmptyFilter { .. } => warn!(%problem, "the filter in use has no entries"),
-            Self::EmptyList { .. } => warn!(%problem, "the list in use has no entries"),
-            Self::LastGoodFilesInUse { .. } => {
-                warn!(%problem, "files rejected at the start, using the last good ones");
-            }
-            Self::LastGoodInUse { filter, reason, .. } => {
-                let reason = reason.as_str();
-                warn!(%filter, reason, %problem, "filter file rejected at the start, using the last good filter");
-            }
-            Self::LastGoodListInUse { list, reason, .. } => {
-                let reason = reason.as_str();
-                warn!(%list, reason, %problem, "list file rejected at the start, using the last good list");
-            }
-            Self::NameNotCovered { .. } => warn!(%problem, "certificate lacks a server name"),
-            Self::OpenAccess { .. } => warn!(%problem, "authorizer is open to other peers"),
-            Self::OwnKey(_) => warn!(%problem, "own key is compromised"),
-            Self::TrustAnchorPeriod { problem: PeriodProblem::ExpiresSoon(_), .. } => {
-                warn!(%problem, "trust anchor expires soon");
-            }
-            Self::TrustAnchorPeriod { .. } => {
-                warn!(%problem, "trust anchor is not valid now, its clients are rejected");
-            }
-            Self::TrustAnchorUnusable { .. } => {
-                warn!(%problem, "trust anchor cannot be used, its clients are rejected");
-            }
-            Self::AgelessList { list, .. } => {
-                warn!(%list, %problem, "the age of the list is unknown, it counts as stale");
-            }
-            Self::DeprecatedList { list } => {
-                warn!(
-                    %list,
-                    %problem,
-                    "the format of the list is deprecated, it may not be updated any more"
-                );
-            }
-            Self::StaleList { list, age, max_age } => warn!(
-                %list,
-                age = %humantime::format_duration(*age),
-                max_age = %humantime::format_duration(*max_age),
-                "the list in use is stale: keys that leaked since are not on it"
+        let named = |kind| self.name.as_ref().filter(|_| self.kind == kind);
+        warn!(
+            filter = named("filter"),
+            list = named("list"),
+            reason = self.reason,
+            age = self.age.map(|(age, _)| format_duration(age).to_string()),
+            max_age = self.age.map(|(_, max_age)| format_duration(max_age).to_string()),
+            problem = self.text,
+            "{}",
+            self.event
+        );
+    }
+
+    /// The warning without its subject.
+    #[must_use]
+    pub fn problem(&self) -> &str {
+        let subject = self.name.as_ref().map(|name| format!("{} {name:?}: ", self.kind));
+        subject.and_then(|subject| self.text.strip_prefix(&subject)).unwrap_or(&self.text)
+    }
+
+    fn new(kind: &'static str, name: &str, event: &'static str, text: String) -> Self {
+        let (name, is_elsewhere) = (Some(name.to_owned()), false);
+        Self { kind, name, text, is_elsewhere, event, reason: None, age: None }
+    }
+
+    fn about_filter(name: &str, event: &'static str, problem: &str) -> Self {
+        Self::new("filter", name, event, format!("filter {name:?}: {problem}"))
+    }
+
+    fn about_list(name: &str, event: &'static str, problem: &str) -> Self {
+        Self::new("list", name, event, format!("list {name:?}: {problem}"))
+    }
+
+    fn about_owner(owner: &CredentialOwner, event: &'static str, text: String) -> Self {
+        let kind = match owner {
+            CredentialOwner::Authorizer(_) => "authorizer",
+            CredentialOwner::Service(_) => "service",
+        };
+        Self::new(kind, owner.name(), event, text)
+    }
+
+    fn about_file(file: &CertificateFile, event: &'static str, problem: &str) -> Self {
+        Self::about_owner(&file.owner, event, format!("{file}: {problem}"))
+    }
+
+    fn elsewhere(self, is_elsewhere: bool) -> Self {
+        Self { is_elsewhere, ..self }
+    }
+
+    /// `max_age` is set for a list whose age is unknown: it has no date, or `date` in seconds since
+    /// the Unix epoch lies in the future.
+    pub(super) fn ageless_list(list: &str, date: Option<u64>) -> Self {
+        let problem = match date {
+            None => "there is no badkeysdata.json with a date beside the file, so that its age is \
+                     unknown; fetch it too, or remove max_age"
+                .to_owned(),
+            Some(date) => format!(
+                "its date {} is in the future, so that its age is unknown; correct the clock, or \
+                 fetch the list again",
+                dated(date)
             ),
-            Self::UnsafePermissions(_) => {
-                warn!(%problem, "private key file has unsafe permissions");
+        };
+        Self::about_list(list, "the age of the list is unknown, it counts as stale", &problem)
+    }
+
+    /// A certificate of a service has expired, expires soon, or is not valid yet. `position` is that
+    /// in the file, counted from 1. Expiries have the first certificate of a chain.
+    pub(super) fn certificate_period(
+        file: &CertificateFile,
+        position: usize,
+        problem: PeriodProblem,
+    ) -> Self {
+        let event = match problem {
+            PeriodProblem::ExpiresSoon(_) => "certificate expires soon",
+            PeriodProblem::Expired(_)
+            | PeriodProblem::NotYetValid(_)
+            | PeriodProblem::Unreadable => "certificate is not valid now",
+        };
+        Self::about_file(file, event, &format!("certificate {position} {problem}"))
+            .elsewhere(position == 1 && problem.is_expiry())
+    }
+
+    /// A warning about the configuration itself, which is printed and not logged.
+    #[must_use]
+    pub fn configuration(text: String) -> Self {
+        Self { kind: "configuration", name: None, ..Self::new("", "", "", text) }
+    }
+
+    /// A CRL of a service has expired, is superseded by another one, or is of another CA.
+    pub(super) fn crl(owner: &CredentialOwner, problem: &CrlWarning) -> Self {
+        let event = match problem {
+            CrlWarning::Expired { .. } => "certificate revocation list has expired",
+            CrlWarning::Superseded { .. } => "certificate revocation list is superseded",
+            CrlWarning::Unused { .. } => "certificate revocation list is not used",
+        };
+        Self::about_owner(owner, event, format!("{owner}: client_auth.crls {problem}"))
+            .elsewhere(matches!(problem, CrlWarning::Expired { .. }))
+    }
+
+    /// A CA has no CRL, although CRLs are configured. The certificates that it issues are rejected.
+    pub(super) fn crl_missing(file: &CertificateFile, subject: &str) -> Self {
+        let problem = format!(
+            "client_auth.crls has no list of {subject}, so that every client that it issued is \
+             rejected, and a CA that it revoked is not; add its list"
+        );
+        Self::about_file(file, "certificate revocation list is missing", &problem)
+    }
+
+    /// The publisher of a list calls its format deprecated.
+    pub(super) fn deprecated_list(list: &str) -> Self {
+        Self::about_list(
+            list,
+            "the format of the list is deprecated, it may not be updated any more",
+            "badkeysdata.json calls its format deprecated, so that it may not be updated any more; \
+             look for a newer keygate",
+        )
+    }
+
+    /// A filter that is in use has no entries: no key is a hit.
+    pub(super) fn empty_filter(filter: &str) -> Self {
+        Self::about_filter(
+            filter,
+            "the filter in use has no entries",
+            "it has no entries, so no key is a hit; add keys with `keygate filter add`, or remove \
+             the filter",
+        )
+    }
+
+    /// A list that is in use has no entries: no key is a hit.
+    pub(super) fn empty_list(list: &str) -> Self {
+        Self::about_list(
+            list,
+            "the list in use has no entries",
+            "it has no entries, so no key is a hit; add keys with `keygate key --lists`, or remove \
+             the list",
+        )
+    }
+
+    /// Intermediates without CRLs have no effect.
+    pub(super) fn intermediates_unused(file: &CertificateFile) -> Self {
+        Self::about_file(
+            file,
+            "intermediates have no effect without revocation lists",
+            "it has no effect without client_auth.crls; add the lists, or remove the key",
+        )
+    }
+
+    /// Files with the CAs or CRLs of clients are rejected because of `error`, and the copies in the
+    /// state directory are in use.
+    pub(super) fn last_good_files(owner: &CredentialOwner, error: &str) -> Self {
+        let event = "files rejected at the start, using the last good ones";
+        Self::about_owner(owner, event, format!("{error}{COPY_IN_USE}")).elsewhere(true)
+    }
+
+    /// The file of a filter is rejected, and the copy in the state directory is in use.
+    pub(super) fn last_good_filter(
+        filter: &str,
+        path: &Path,
+        reason: RejectionReason,
+        error: &dyn fmt::Display,
+    ) -> Self {
+        let event = "filter file rejected at the start, using the last good filter";
+        let path = path.display();
+        let problem = format!("{path}: {error}; the last good filter in state.dir is in use");
+        let warning = Self::about_filter(filter, event, &problem).elsewhere(true);
+        Self { reason: Some(reason.as_str()), ..warning }
+    }
+
+    /// The file of a list is rejected, and the copy in the state directory is in use.
+    pub(super) fn last_good_list(
+        list: &str,
+        path: &Path,
+        reason: ListRejectionReason,
+        error: &dyn fmt::Display,
+    ) -> Self {
+        let event = "list file rejected at the start, using the last good list";
+        let path = path.display();
+        let problem = format!("{path}: {error}; the last good list in state.dir is in use");
+        let warning = Self::about_list(list, event, &problem).elsewhere(true);
+        Self { reason: Some(reason.as_str()), ..warning }
+    }
+
+    /// The certificate of a service is not valid for one of its server names. TLS clients that
+    /// request that name abort the handshake.
+    pub(super) fn name_not_covered(file: &CertificateFile, name: &str) -> Self {
+        let problem = format!(
+            "the certificate is not valid for server name {name:?}; issue one with that name, or \
+             correct server_names"
+        );
+        Self::about_file(file, "certificate lacks a server name", &problem)
+    }
+
+    /// Peers that nobody has chosen may ask an authorizer.
+    pub(super) fn open_access(owner: &CredentialOwner, access: OpenAccess) -> Self {
+        let text = match access {
+            OpenAccess::Mode(mode) => format!(
+                "{owner}: socket_mode {mode:04o} lets every user of the machine ask about copied \
+                 certificates; set askers.uids, or socket_mode = \"0660\" with socket_group"
+            ),
+            OpenAccess::Network(network) => format!(
+                "{owner}: askers.from has {network}, so that strangers may ask about copied \
+                 certificates; name the networks of the hosts, or set tls.client_ca"
+            ),
+        };
+        Self::about_owner(owner, "authorizer is open to other peers", text)
+    }
+
+    /// A key of a service that is weak, in a filter or on a list.
+    pub(super) fn own_key(key: &OwnKey) -> Self {
+        Self::about_owner(&key.owner, "own key is compromised", key.to_string()).elsewhere(true)
+    }
+
+    /// A list in use is older than its `max_age`.
+    pub(super) fn stale_list(list: &str, age: Duration, max_age: Duration) -> Self {
+        let (days, maximum) = (age.as_secs() / 86_400, format_duration(max_age));
+        let problem = format!(
+            "it is {days} days old, and max_age is {maximum}, so that keys that leaked since are \
+             not on it; fetch it again"
+        );
+        let event = "the list in use is stale: keys that leaked since are not on it";
+        let warning = Self::about_list(list, event, &problem).elsewhere(true);
+        Self { age: Some((age, max_age)), ..warning }
+    }
+
+    /// A CA of clients has expired, expires soon, or is not valid yet. Outside its validity, its
+    /// clients are rejected.
+    pub(super) fn trust_anchor_period(
+        file: &CertificateFile,
+        subject: &str,
+        problem: PeriodProblem,
+    ) -> Self {
+        let event = match problem {
+            PeriodProblem::ExpiresSoon(_) => "trust anchor expires soon",
+            PeriodProblem::Expired(_)
+            | PeriodProblem::NotYetValid(_)
+            | PeriodProblem::Unreadable => {
+                "trust anchor is not valid now, its clients are rejected"
             }
-        }
+        };
+        Self::about_file(file, event, &format!("the CA {subject} {problem}"))
+            .elsewhere(problem.is_expiry())
+    }
+
+    /// A CA or pinned certificate that no client can be verified with. `problem` names it and says
+    /// why.
+    pub(super) fn trust_anchor_unusable(file: &CertificateFile, problem: &str) -> Self {
+        let event = "trust anchor cannot be used, its clients are rejected";
+        Self::about_file(file, event, problem)
+    }
+
+    /// A private key file with unsafe permissions.
+    pub(crate) fn unsafe_permissions(file: &ExposedKeyFile) -> Self {
+        let event = "private key file has unsafe permissions";
+        Self { event, ..Self::configuration(file.to_string()) }
     }
 }
 
 impl fmt::Display for Warning {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::CertificatePeriod { file, position, problem } => {
-                write!(formatter, "{file}: certificate {position} {problem}")
-            }
-            Self::Crl { owner, problem } => {
-                write!(formatter, "{owner}: client_auth.crls {problem}")
-            }
-            Self::CrlMissing { file, subject } => write!(
-                formatter,
-                "{file}: client_auth.crls has no list of {subject}, so that every client that it \
-                 issued is rejected, and a CA that it revoked is not; add its list"
-            ),
-            Self::IntermediatesUnused { file } => write!(
-                formatter,
-                "{file}: it has no effect without client_auth.crls; add the lists, or remove the key"
-            ),
-            Self::EmptyFilter { filter } => {
-                write!(
-                    formatter,
-                    "filter {filter:?}: it has no entries, so no key is a hit; add keys with \
-                     `keygate filter add`, or remove the filter"
-                )
-            }
-            Self::EmptyList { list } => write!(
-                formatter,
-                "list {list:?}: it has no entries, so no key is a hit; add keys with `keygate key \
-                 --lists`, or remove the list"
-            ),
-            Self::LastGoodFilesInUse { error, .. } => {
-                write!(formatter, "{error}{COPY_IN_USE}")
-            }
-            Self::LastGoodInUse { filter, path, error, .. } => write!(
-                formatter,
-                "filter {filter:?}: {}: {error}; the last good filter in state.dir is in use",
-                path.display()
-            ),
-            Self::LastGoodListInUse { list, path, error, .. } => write!(
-                formatter,
-                "list {list:?}: {}: {error}; the last good list in state.dir is in use",
-                path.display()
-            ),
-            Self::NameNotCovered { file, name } => write!(
-                formatter,
-                "{file}: the certificate is not valid for server name {name:?}; \
-                 issue one with that name, or correct server_names"
-            ),
-            Self::OpenAccess { owner, access: OpenAccess::Mode(mode) } => write!(
-                formatter,
-                "{owner}: socket_mode {mode:04o} lets every user of the machine ask about copied \
-                 certificates; set askers.uids, or socket_mode = \"0660\" with socket_group"
-            ),
-            Self::OpenAccess { owner, access: OpenAccess::Network(network) } => write!(
-                formatter,
-                "{owner}: askers.from has {network}, so that strangers may ask about copied \
-                 certificates; name the networks of the hosts, or set tls.client_ca"
-            ),
-            Self::OwnKey(key) => key.fmt(formatter),
-            Self::TrustAnchorPeriod { file, subject, problem } => {
-                write!(formatter, "{file}: the CA {subject} {problem}")
-            }
-            Self::TrustAnchorUnusable { file, problem } => write!(formatter, "{file}: {problem}"),
-            Self::AgelessList { list, date: None } => write!(
-                formatter,
-                "list {list:?}: there is no badkeysdata.json with a date beside the file, so that \
-                 its age is unknown; fetch it too, or remove max_age"
-            ),
-            Self::AgelessList { list, date: Some(date) } => write!(
-                formatter,
-                "list {list:?}: its date {} is in the future, so that its age is unknown; correct \
-                 the clock, or fetch the list again",
-                dated(*date)
-            ),
-            Self::DeprecatedList { list } => write!(
-                formatter,
-                "list {list:?}: badkeysdata.json calls its format deprecated, so that it may not \
-                 be updated any more; look for a newer keygate"
-            ),
-            Self::StaleList { list, age, max_age } => {
-                let days = age.as_secs() / 86_400;
-                let max_age = humantime::format_duration(*max_age);
-                write!(
-                    formatter,
-                    "list {list:?}: it is {days} days old, and max_age is {max_age}, so that keys \
-                     that leaked since are not on it; fetch it again"
-                )
-            }
-            Self::UnsafePermissions(file) => file.fmt(formatter),
-        }
+        formatter.write_str(&self.text)
     }
 }
 

@@ -67,7 +67,7 @@ impl ExportTask {
     ) -> Result<(Self, SpanQueue), TracesError> {
         let files = ExportFiles::read(config)?;
         if let Some(exposed) = &files.exposed {
-            Warning::UnsafePermissions(exposed.clone()).log();
+            Warning::unsafe_permissions(exposed).log();
         }
         let (sender, queue) = SpanQueue::new(config);
         let task = Self {

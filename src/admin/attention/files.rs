@@ -6,7 +6,7 @@ use super::{Attention, amber, red};
 use crate::admin::remedy;
 use crate::admin::view::View;
 use crate::metrics::Scrape;
-use crate::snapshot::{FilterReport, Rejection, Report, WarningReport};
+use crate::snapshot::{FilterReport, Rejection, Report, Warning};
 
 pub(super) fn conditions(view: &View) -> Vec<Attention> {
     let report = &view.report;
@@ -45,8 +45,8 @@ fn rejected(rejection: &Rejection<'_>, report: &Report) -> Attention {
 }
 
 /// A warning of `keygate validate` about what is in use.
-fn warned(warning: &WarningReport) -> Attention {
-    let WarningReport { kind, name, .. } = warning;
+fn warned(warning: &Warning) -> Attention {
+    let Warning { kind, name, .. } = warning;
     let subject = name.as_ref().map_or_else(|| (*kind).to_owned(), |name| format!("{kind} {name}"));
     let row = name.as_ref().map_or_else(|| (*kind).to_owned(), |name| format!("{kind}-{name}"));
     amber(subject, warning.problem(), row)

@@ -121,7 +121,7 @@ impl AskingTask {
             None => {}
             Some(Ok(Ok(read))) => {
                 if let Some(exposed) = &read.exposed {
-                    Warning::UnsafePermissions(exposed.clone()).log();
+                    Warning::unsafe_permissions(exposed).log();
                 }
                 self.files = read;
                 info!(target: TARGET, "files of the source of proofs loaded");

@@ -46,7 +46,7 @@ impl Loader {
             }
             for key in keys() {
                 if tolerates {
-                    Warning::OwnKey(Box::new(key.clone())).log();
+                    Warning::own_key(key).log();
                 } else {
                     errors.push(LoadError::OwnKey(Box::new(key.clone())));
                 }

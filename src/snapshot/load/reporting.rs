@@ -10,7 +10,7 @@ use super::source::list::ListSource;
 use super::source::service::ServiceSource;
 use super::{Loader, file};
 use crate::snapshot::expiry::Expiry;
-use crate::snapshot::report::{Report, WarningReport};
+use crate::snapshot::report::Report;
 use crate::snapshot::warning::Warning;
 
 impl Loader {
@@ -29,7 +29,7 @@ impl Loader {
             services: self.sources.services.iter().map(ServiceSource::report).collect(),
             authorizers: self.sources.authorizers.iter().map(AuthorizerSource::report).collect(),
             expiries: self.expiries(),
-            warnings: self.warnings().iter().map(WarningReport::of).collect(),
+            warnings: self.warnings(),
             unsaved: self.state.problems().to_vec(),
         }
     }
@@ -51,7 +51,7 @@ impl Loader {
         let services = services.flat_map(|source| source.warnings(now));
         let authorizers = self.sources.authorizers.iter();
         let services = services.chain(authorizers.flat_map(|source| source.warnings(now)));
-        let own_keys = self.own_keys.iter().cloned().map(Box::new).map(Warning::OwnKey);
+        let own_keys = self.own_keys.iter().map(Warning::own_key);
         let filters = self.sources.filters.iter().flat_map(FilterSource::warnings);
         let lists = self.sources.lists.iter().flat_map(|list| list.warnings(now));
         filters.chain(lists).chain(services).chain(own_keys).collect()

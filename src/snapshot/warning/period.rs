@@ -48,6 +48,14 @@ impl PeriodProblem {
             None
         }
     }
+
+    /// Whether the expiries of the status have it.
+    pub(super) fn is_expiry(self) -> bool {
+        match self {
+            Self::Expired(_) | Self::ExpiresSoon(_) | Self::Unreadable => true,
+            Self::NotYetValid(_) => false,
+        }
+    }
 }
 
 impl fmt::Display for PeriodProblem {

@@ -94,15 +94,12 @@ impl FilterSource {
 
     /// The faults of the filter in use that an operator must mend.
     pub(crate) fn warnings(&self) -> Vec<Warning> {
-        let filter = || self.config.name.clone();
+        let filter = &self.config.name;
         let is_empty = self.filter().filter.header().entry_count == 0;
-        let empty = is_empty.then(|| Warning::EmptyFilter { filter: filter() });
+        let empty = is_empty.then(|| Warning::empty_filter(filter));
         let rejection = self.rejection.as_ref().filter(|_| self.is_last_good);
-        let last_good = rejection.map(|rejection| Warning::LastGoodInUse {
-            filter: filter(),
-            path: self.config.path.clone(),
-            reason: rejection.reason(),
-            error: rejection.to_string(),
+        let last_good = rejection.map(|rejection| {
+            Warning::last_good_filter(filter, &self.config.path, rejection.reason(), rejection)
         });
         last_good.into_iter().chain(empty).collect()
     }

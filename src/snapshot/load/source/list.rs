@@ -143,20 +143,21 @@ impl ListSource {
 
     /// The faults of the list that an operator must mend.
     pub(crate) fn warnings(&self, now: SystemTime) -> Vec<Warning> {
-        let list = || self.config.name.clone();
-        let rejection = self.rejection.as_ref().map(|rejection| Warning::LastGoodListInUse {
-            list: list(),
-            path: self.config.path.clone(),
-            reason: ListRejectionReason::of(rejection),
-            error: rejection.to_string(),
+        self.timeless_warnings(now).into_iter().chain(self.overdue(now)).collect()
+    }
+
+    /// The faults of the list apart from its age.
+    fn timeless_warnings(&self, now: SystemTime) -> Vec<Warning> {
+        let list = &self.config.name;
+        let rejection = self.rejection.as_ref().map(|rejection| {
+            let reason = ListRejectionReason::of(rejection);
+            Warning::last_good_list(list, &self.config.path, reason, rejection)
         });
-        let deprecated = self.is_deprecated().then(|| Warning::DeprecatedList { list: list() });
+        let deprecated = self.is_deprecated().then(|| Warning::deprecated_list(list));
         let is_ageless = self.max_age().is_some() && self.age(now).is_none();
-        let ageless =
-            is_ageless.then(|| Warning::AgelessList { list: list(), date: self.list().date() });
-        let empty = self.list().is_empty().then(|| Warning::EmptyList { list: list() });
-        let stale = self.overdue(now);
-        rejection.into_iter().chain(deprecated).chain(ageless).chain(stale).chain(empty).collect()
+        let ageless = is_ageless.then(|| Warning::ageless_list(list, self.list().date()));
+        let empty = self.list().is_empty().then(|| Warning::empty_list(list));
+        rejection.into_iter().chain(deprecated).chain(ageless).chain(empty).collect()
     }
 
     /// Reads the list again if one of its files has changed, or if the operator has accepted an
@@ -220,8 +221,7 @@ impl ListSource {
 
     /// Logs the warnings. [`Self::check_age`] logs that of the age once.
     fn log_warnings(&self, now: SystemTime) {
-        let is_of_age = |warning: &Warning| matches!(warning, Warning::StaleList { .. });
-        self.warnings(now).iter().filter(|it| !is_of_age(it)).for_each(Warning::log);
+        self.timeless_warnings(now).iter().for_each(Warning::log);
     }
 
     /// Logs once when the list in use becomes older than `max_age`, and sets its metric. A list of
@@ -241,8 +241,7 @@ impl ListSource {
     /// The warning that the list in use is older than `max_age`.
     fn overdue(&self, now: SystemTime) -> Option<Warning> {
         let (max_age, age) = self.max_age().zip(self.age(now))?;
-        let list = self.config.name.clone();
-        (age > max_age).then_some(Warning::StaleList { list, age, max_age })
+        (age > max_age).then(|| Warning::stale_list(&self.config.name, age, max_age))
     }
 
     /// The age of the list in use. `None` if it has no date, or one that lies in the future, which

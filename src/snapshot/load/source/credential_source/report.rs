@@ -83,10 +83,8 @@ impl<C: NamesCredentials> CredentialSource<C> {
     /// The conditions of the files that an operator must mend.
     pub(crate) fn warnings(&self, now: SystemTime) -> Vec<Warning> {
         let files = self.config.credential_files();
-        let last_good = self.copied().map(|rejected| {
-            let (owner, error) = (files.owner(), rejected.error.clone());
-            Warning::LastGoodFilesInUse { owner, error }
-        });
+        let last_good =
+            self.copied().map(|rejected| Warning::last_good_files(&files.owner(), &rejected.error));
         let others = self.credentials.warnings(files, now);
         last_good.chain(others).chain(open_access(self.config.as_ref())).collect()
     }
@@ -150,5 +148,5 @@ impl<C: NamesCredentials> CredentialSource<C> {
 
 fn open_access(config: &impl NamesCredentials) -> Option<Warning> {
     let owner = config.credential_files().owner();
-    config.open_access().map(|access| Warning::OpenAccess { owner, access })
+    config.open_access().map(|access| Warning::open_access(&owner, access))
 }

@@ -20,22 +20,21 @@ impl ServiceCredentials {
         files: CredentialFiles<'_>,
         now: SystemTime,
     ) -> Vec<Warning> {
-        let crls = self.crls().warnings().iter().cloned();
-        let crl = |problem| Warning::Crl { owner: files.owner(), problem };
-        let mut warnings: Vec<_> = crls.map(crl).collect();
+        let owner = files.owner();
+        let crls = self.crls().warnings().iter();
+        let mut warnings: Vec<_> = crls.map(|problem| Warning::crl(&owner, problem)).collect();
         warnings.extend(self.missing_crls(files));
         let upstream = self.upstream.get().as_ref();
         let exposed = self.server.get().iter().filter_map(|pair| pair.exposed.as_ref());
         let exposed = exposed.chain(upstream.and_then(|it| it.exposed.as_ref()));
-        warnings.extend(exposed.cloned().map(Warning::UnsafePermissions));
+        warnings.extend(exposed.map(Warning::unsafe_permissions));
         let certificate =
             |key, path: &Path| CertificateFile { owner: files.owner(), key, path: path.to_owned() };
         if let (Some(server), Some((path, _))) = (self.key_pair(), files.server) {
             let file = certificate("tls.certificate", path);
             warnings.extend(period_warnings(server, &file, now));
             for name in tls::uncovered_names(server, files.server_names) {
-                let name = name.to_owned();
-                warnings.push(Warning::NameNotCovered { file: file.clone(), name });
+                warnings.push(Warning::name_not_covered(&file, name));
             }
         }
         let client = upstream.and_then(|it| it.client.as_ref());
@@ -52,12 +51,12 @@ impl ServiceCredentials {
             let file = certificate(key, path);
             let own = self.key_pair().and_then(|server| server.cert.first());
             for problem in anchors.problems(own, self.crls()) {
-                warnings.push(Warning::TrustAnchorUnusable { file: file.clone(), problem });
+                warnings.push(Warning::trust_anchor_unusable(&file, &problem));
             }
             for (ca, period) in anchors.with_validity() {
                 if let Some(problem) = PeriodProblem::of(period, unix_time::seconds(now)) {
-                    let (file, subject) = (file.clone(), CertificateSummary::of(ca).subject);
-                    warnings.push(Warning::TrustAnchorPeriod { file, subject, problem });
+                    let subject = CertificateSummary::of(ca).subject;
+                    warnings.push(Warning::trust_anchor_period(&file, &subject, problem));
                 }
             }
         }
@@ -80,15 +79,13 @@ impl ServiceCredentials {
         if files.crls.is_empty() {
             // An authorizer completes the paths of its clients with them.
             let unused = intermediates.filter(|_| !files.is_authorizer);
-            return unused.map(|file| Warning::IntermediatesUnused { file }).into_iter().collect();
+            return unused.iter().map(Warning::intermediates_unused).collect();
         }
         let is_root_of_others =
             files.revocation == RevocationDepth::Leaf && intermediates.is_some();
         let missing = |file: &CertificateFile, ca: &CertificateDer<'_>| {
-            (!self.crls().cover(ca)).then(|| Warning::CrlMissing {
-                file: file.clone(),
-                subject: CertificateSummary::of(ca).subject,
-            })
+            (!self.crls().cover(ca))
+                .then(|| Warning::crl_missing(file, &CertificateSummary::of(ca).subject))
         };
         let issuers = trust_anchors.with_kind().filter(|(_, kind)| *kind != AnchorKind::Pin);
         let roots = issuers
@@ -117,9 +114,5 @@ fn period_warnings(
         };
         Some((position, problem))
     });
-    problems.map(|(position, problem)| Warning::CertificatePeriod {
-        file: file.clone(),
-        position,
-        problem,
-    })
+    problems.map(|(position, problem)| Warning::certificate_period(file, position, problem))
 }
