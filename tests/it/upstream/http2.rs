@@ -364,3 +364,32 @@ fn a_response_head_above_the_limit_is_502_with_its_reason() {
     let reason = "the response head over HTTP/2 is malformed or larger than 64 KiB";
     assert_eq!(line["error"], reason, "{line}");
 }
+
+/// Node ends each stream by a frame of its own. A reset would count against the connection: nghttp2
+/// ends it after 1,000 of them.
+#[test]
+fn a_stream_whose_content_has_come_is_not_reset_before_its_server_ends_it() {
+    let server = support::server::Server::start();
+    let proxy = Proxy::before(format!("h2c://{}", server.address)).workers(1);
+    let proxy = proxy.upstream("body_timeout = \"1s\"");
+    let proxy = proxy.global("access_log = { requests = \"all\" }").start();
+    let mut client = proxy.connect();
+    client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let mut http2 = server.http2();
+    let head = [vec![0x88], field("content-length", "4")].concat(); // :status 200
+    for stream in [1, 3] {
+        let (kind, requested, ..) = next_frame(&mut http2);
+        assert_eq!((kind, requested), (HEADERS, stream), "no reset comes before the request");
+        http2.write_all(&frame(HEADERS, END_HEADERS, stream, &head)).unwrap();
+        http2.write_all(&frame(DATA, 0, stream, b"body")).unwrap();
+        assert!(client.head().starts_with("HTTP/1.1 200 "));
+        assert_eq!(client.exactly(4), b"body");
+        if stream == 1 {
+            client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+            http2.write_all(&frame(DATA, END_STREAM, stream, b"")).unwrap();
+        }
+    }
+    assert!(proxy.access_lines(2).iter().all(|line| line["complete"] == true));
+    let cancel = 8_u32.to_be_bytes().to_vec();
+    assert_eq!(next_frame(&mut http2), (RST_STREAM, 3, false, cancel), "after the timeout");
+}

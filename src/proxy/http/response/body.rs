@@ -1,5 +1,6 @@
 //! Response bodies: the upstream's, read as the client reads, or a text of keygate.
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
@@ -280,6 +281,27 @@ impl StreamedResponse {
         }
     }
 
+    /// Ends a response that is read no further. Returns whether it was read to its end.
+    ///
+    /// hyper reads no further than `Content-Length`, and the server may end its stream by one more
+    /// frame, as Node does. That frame is awaited, because servers limit the resets of a client:
+    /// nghttp2 ends a connection after 1,000 of them, and more than 33 a second (`INTERNAL_ERROR`).
+    fn close(mut self: Box<Self>) -> bool {
+        let is_read = self.held.is_none();
+        if self.has_ended || self.incoming.is_end_stream() {
+            self.return_lease();
+            return is_read;
+        }
+        if self.incoming.size_hint().exact() != Some(0) {
+            return false;
+        }
+        let ended = async move {
+            while let Some(Ok(_)) = poll_fn(|context| self.poll_frame(context, None)).await {}
+        };
+        tokio::task::spawn_local(ended);
+        is_read
+    }
+
     fn return_lease(&mut self) {
         if let Some(lease) = self.lease.take() {
             lease.finish();
@@ -351,15 +373,9 @@ impl Body for ResponseBody {
 
 impl Drop for ResponseBody {
     fn drop(&mut self) {
-        let is_complete = match &mut self.content {
+        let is_complete = match std::mem::replace(&mut self.content, BodySource::Own(None)) {
             BodySource::Own(_) => true,
-            BodySource::Upstream(streamed) => {
-                let has_ended = streamed.has_ended || streamed.incoming.is_end_stream();
-                if has_ended {
-                    streamed.return_lease();
-                }
-                has_ended && streamed.held.is_none()
-            }
+            BodySource::Upstream(streamed) => streamed.close(),
         };
         if let Some(record) = self.record() {
             record.set_complete(is_complete);
