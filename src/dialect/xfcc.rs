@@ -152,6 +152,42 @@ mod tests {
         }
     }
 
+    /// All pairs of an element, which is well-formed.
+    fn pairs(element: &str) -> Vec<(&str, &str)> {
+        let (mut pairs, mut rest) = (Vec::new(), Some(element.as_bytes()));
+        while let Some(left) = rest {
+            let pair = Pair::first(left).unwrap_or_else(|_| panic!("{element}"));
+            pairs.push((str::from_utf8(pair.key).unwrap(), str::from_utf8(pair.value).unwrap()));
+            rest = pair.rest;
+        }
+        pairs
+    }
+
+    /// Other readers may take the last `Cert`, or that of the last element.
+    #[test]
+    fn no_subject_and_no_name_adds_a_pair_or_an_element() {
+        let forged = [r#"a";Cert="forged"#, r#"a",Cert="forged"#, r#"a\";Cert="forged"#];
+        for name in forged.into_iter().chain([r"a\", r"\", "\"", r#"\"x\\"#, "a;b", "a,b", "a=b"]) {
+            let mut parameters = rcgen::CertificateParams::new([name.to_owned()]).unwrap();
+            parameters.distinguished_name.push(rcgen::DnType::CommonName, name);
+            parameters.subject_alt_names.push(rcgen::SanType::URI(name.try_into().unwrap()));
+            let key = rcgen::KeyPair::generate().unwrap();
+            let leaf = parameters.self_signed(&key).unwrap().der().clone();
+            let element = write(&leaf);
+            let [("Hash", _), ("Cert", _), ("Subject", subject)] = pairs(&element)[..] else {
+                panic!("{element}");
+            };
+            let mut left = subject.chars();
+            let unescaped = std::iter::from_fn(|| match left.next()? {
+                '\\' => left.next(),
+                other => Some(other),
+            });
+            let unescaped: String = unescaped.collect();
+            assert_eq!(unescaped, CertificateSummary::of(&leaf).subject, "{element}");
+            assert_eq!(read(element.as_bytes()).unwrap().as_slice(), [leaf]);
+        }
+    }
+
     #[test]
     fn a_chain_is_read_with_and_without_the_leaf_beside_it() {
         let [leaf, issuer] = certificates::<2>();
