@@ -192,7 +192,7 @@ impl Checked {
         if !source.clears() {
             if online {
                 self.source.push(format!(
-                    "source of proofs {name}: clears no key, so that it was not asked about a canary"
+                    "source of proofs {name}: canary not checked: this source clears no key"
                 ));
             }
             return Ok(());

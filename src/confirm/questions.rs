@@ -64,8 +64,7 @@ impl Questions {
     /// for a few map operations.
     ///
     /// Call it for keys whose verdict is probable or cleared. A cleared key is asked about again
-    /// after `confirm.cleared_ttl`. It keeps its verdict meanwhile, so that there is nothing to
-    /// wait for.
+    /// after `confirm.cleared_ttl`. Its verdict does not change, so no client waits.
     #[must_use]
     pub fn ask(&self, question: Question) -> Ask {
         let Some(shared) = &self.0 else { return Ask::NotSoon };

@@ -201,8 +201,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Makes the file that was downloaded from `url` that of the next version. Unpacks it if
-    /// needed.
+    /// Moves the file that was downloaded from `url` into the next version; unpacks it if needed.
     fn take_part(&self, next: &mut NextVersion, url: &SourceUrl) -> Result<(), FetchError> {
         let part = self.work.part();
         let failed = |source| FetchError::Io { path: part.path.clone(), source };

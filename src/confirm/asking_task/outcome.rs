@@ -199,11 +199,11 @@ impl AskingTask {
         self.status.update(|report| report.blocked_until = Some(rfc3339(until)));
     }
 
-    /// Ends a question about a key that the source does not know, because that counts for nothing.
+    /// Ends a question whose "not known" is not trusted.
     pub(super) fn untrusted(&mut self, job: &Job, error: &str, is_permanent: bool) {
         let result = ConfirmationResult::Untrusted;
         self.metrics.confirm.record_result(result);
-        // What never counts is asked again as seldom as a cleared key.
+        // A "not known" that is never trusted is asked about as seldom as a cleared key.
         let pause = is_permanent.then_some(self.config.cleared_ttl);
         let next = self.finish_and_get_retry(job, Finished::Unanswered(pause));
         if !is_permanent {

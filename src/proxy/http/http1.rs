@@ -245,8 +245,7 @@ struct Resumable<IO> {
 }
 
 impl<IO> Resumable<IO> {
-    /// The connection, and the bytes that no request has used: `read`, which hyper has read, and
-    /// those that it has not read.
+    /// Returns the connection and the unconsumed bytes: hyper's buffer (`read`), then our own.
     fn into_parts(self, read: Bytes) -> (IO, Bytes) {
         let bytes = match (read.is_empty(), self.unread.is_empty()) {
             (true, _) => self.unread,

@@ -68,10 +68,10 @@ pub(crate) enum ReadIf {
     Changed,
 }
 
-/// Maximum time to wait for the writers of the files of one source: [`MAX_FIRST_WAIT`], less the
-/// time that sources before it took and could not be used.
+/// Time left to wait for writers of files: [`MAX_FIRST_WAIT`] minus the time spent on sources that
+/// failed.
 ///
-/// One such source fails the whole attempt. The others are read for their errors then.
+/// A source that fails ends the whole attempt. Later sources are read for their errors only.
 #[derive(Debug)]
 pub(crate) struct MaxWait(Cell<Duration>);
 

@@ -1,8 +1,8 @@
 //! One HTTP/1.1 connection to a server: writes requests and reads responses, one after another.
 //!
-//! The connection has no task of its own. The request that uses it reads and writes it, so that an
-//! exchange takes no wake-up besides that of the socket. An upload that goes on after its response
-//! has begun has a task, because the client may send all of it before it reads anything.
+//! The connection has no task of its own. The request itself drives it, so an exchange needs no
+//! wake-up except the socket's. An upload that goes on after its response has begun has a task,
+//! because the client may send all of it before it reads anything.
 
 use std::cell::RefCell;
 use std::future::poll_fn;

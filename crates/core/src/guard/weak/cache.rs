@@ -1,9 +1,9 @@
 //! The results of the checks of the keys that this thread has seen, in bounded memory.
 //!
-//! A result is a pure function of the key, so that it stays right for every snapshot. Keys are
-//! found by their fingerprint, a SHA-256, so that no key can be made that takes the result of
-//! another. The place of a fingerprint depends on a secret of the process, so that nobody can aim
-//! keys at one place. A lookup that finds the key allocates nothing.
+//! A result is a pure function of the key, so it stays right for every snapshot. Keys are found by
+//! their fingerprint. It is a SHA-256, so no key can be made that takes the result of another key.
+//! The set of a fingerprint depends on a secret of the process. A client therefore cannot direct
+//! keys at one set. A lookup that finds the key allocates nothing.
 
 use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher, RandomState};
@@ -37,20 +37,24 @@ pub(super) fn failed(
     checks: WeakChecks,
     compute: impl FnOnce(WeakChecks) -> WeakChecks,
 ) -> WeakChecks {
-    let known = RESULTS.with_borrow_mut(|results| results.find(fingerprint));
-    let (checked, failed) = known.unwrap_or_default();
-    let unknown = checks.without(checked);
+    let known = RESULTS.with_borrow_mut(|results| results.find(fingerprint)).unwrap_or_default();
+    let unknown = checks.without(known.done);
     if unknown.is_empty() {
-        return failed.intersection(checks);
+        return known.failed.intersection(checks);
     }
     CHECKED.set(CHECKED.get().wrapping_add(1));
-    let result = (checked.union(unknown), failed.union(compute(unknown)));
+    let failed = known.failed.union(compute(unknown));
+    let result = CheckResult { done: known.done.union(unknown), failed };
     RESULTS.with_borrow_mut(|results| results.insert(*fingerprint, result));
-    result.1.intersection(checks)
+    failed.intersection(checks)
 }
 
-/// The checks of a key that have a result, and those of them that it fails.
-type CheckResult = (WeakChecks, WeakChecks);
+#[derive(Debug, Clone, Copy, Default)]
+struct CheckResult {
+    done: WeakChecks,
+    failed: WeakChecks,
+}
+
 /// The keys of one set, the latest used first.
 type Ways = [Option<(Fingerprint, CheckResult)>; WAYS];
 
@@ -131,7 +135,7 @@ mod tests {
     fn the_memory_is_bounded_and_keys_in_use_stay() {
         let capacity = u32::try_from(SETS * WAYS).unwrap();
         let mut results = Results::default();
-        let result = (WeakChecks::ALL, WeakChecks::NONE);
+        let result = CheckResult { done: WeakChecks::ALL, failed: WeakChecks::NONE };
         let regular = fingerprint(u32::MAX);
         for key in 0..4 * capacity {
             results.insert(fingerprint(key), result);
