@@ -39,6 +39,7 @@ use tracing::debug;
 
 use self::asker::{AskerRejection, AskingPeer};
 use self::connection::AskConnection;
+pub(crate) use self::http::lengths as request_lengths;
 pub(crate) use self::shares::AskerShares;
 use self::stream::AskStream;
 pub(crate) use self::worker::{AskLinks, AskWorker};

@@ -32,6 +32,7 @@
 //! | [`workers`] | the worker threads, which serve `proxy` and `ask` |
 //! | [`admin`] | metrics, liveness, readiness and status over HTTP |
 //! | [`server`] | the whole proxy in one process |
+//! | `fuzzing` | entry points of the fuzz targets |
 //! | [`cli`] | the command line, one file for each subcommand |
 //!
 //! A connection takes these steps: `accept`, ClientHello, service by SNI, handshake, identity,
@@ -50,6 +51,8 @@ pub mod config;
 pub mod confirm;
 pub mod dialect;
 pub mod fetch;
+#[doc(hidden)]
+pub mod fuzzing;
 mod http_client;
 mod keep_alive;
 mod lingering_close;

@@ -39,7 +39,9 @@ mod worker;
 
 pub(crate) use self::connection::serve_accepted;
 pub(crate) use self::open_connection::{NewJudgement, OpenConnection};
+pub(crate) use self::proxy_protocol::read as read_proxy_header;
 pub use self::upstream::health::supervise as supervise_health;
+pub(crate) use self::upstream::http1::parse_whole as parse_response;
 pub(crate) use self::upstream::server_state::Failing;
 pub use self::upstream::server_state::ServerStates;
 pub(crate) use self::worker::Worker;

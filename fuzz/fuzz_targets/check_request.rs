@@ -18,7 +18,8 @@ fuzz_target!(|input: &[u8]| {
     let whole = [&[0], &length[..], stream].concat();
     for stream in [stream, &whole] {
         for from_xfcc in [false, true] {
-            let read = |size, stream: &[u8]| certificates(stream, size, from_xfcc, MAX_MESSAGE_SIZE);
+            let read =
+                |size, stream: &[u8]| certificates(stream, size, from_xfcc, MAX_MESSAGE_SIZE);
             let at_once = read(usize::MAX, stream);
             assert_eq!(read(usize::from(*size), stream), at_once);
             if at_once.is_ok() {

@@ -32,11 +32,8 @@ fuzz_target!(|input: (&[u8], Option<&[u8]>, &[u8])| {
     assert_eq!([&header[..], bits].concat(), file, "written as it was read");
     let one_by_one: u32 = bits.iter().map(|byte| byte.count_ones()).sum();
     assert_eq!(filter.set_bits(), u64::from(one_by_one));
-    for ratio in [
-        filter.fill_ratio(),
-        filter.false_positive_ratio(),
-        filter.false_positive_bound(),
-    ] {
+    for ratio in [filter.fill_ratio(), filter.false_positive_ratio(), filter.false_positive_bound()]
+    {
         assert!((0.0..=1.0).contains(&ratio), "{ratio}");
     }
     assert!(!filter.plausibility().to_string().is_empty());

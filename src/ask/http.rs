@@ -31,6 +31,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 
 use self::fields::{QuestionFields, RequestFields};
+pub(crate) use self::head::lengths;
 use self::response::HttpAnswer;
 use super::connection::AskConnection;
 use super::exchange;

@@ -74,6 +74,20 @@ pub(super) fn parse<'h, 'b>(
     }))
 }
 
+/// The length of the head at the beginning of `input`, and that of its body if it is known; `None`
+/// if the head is not whole. For fuzzing.
+///
+/// # Errors
+/// Returns the reason if there is no such head, or if the end of its body is ambiguous.
+pub(crate) fn lengths(input: &[u8]) -> Result<Option<(usize, Option<u64>)>, &'static str> {
+    let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
+    let head = parse(input, &mut fields)?;
+    Ok(head.map(|head| match head.body {
+        BodyLength::Open => (head.length, None),
+        BodyLength::Sized(size) => (head.length, Some(size)),
+    }))
+}
+
 fn method(method: Option<&str>) -> RequestMethod {
     match method {
         Some("CONNECT") => RequestMethod::Connect,

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use hyper::Response;
 
+pub(crate) use self::response::parse_whole;
 use self::stream::Http1Stream;
 use super::dial::{ConnectionGuard, Io};
 use crate::permit::ClientKey;

@@ -262,6 +262,43 @@ impl BodyDecoder {
     }
 }
 
+/// Status, fields and body of the response in `bytes`, which arrive in pieces of `size` bytes, and
+/// the number of bytes that were used; `None` if the response is not whole. For fuzzing.
+///
+/// # Errors
+/// Returns an error if head or body are malformed.
+pub(crate) fn parse_whole(
+    bytes: &[u8],
+    size: usize,
+    is_head: bool,
+) -> Result<Option<(Response<Vec<u8>>, usize)>, Http1Error> {
+    let (mut buffer, mut unread) = (BytesMut::new(), bytes.len());
+    let (mut response, mut decoder) = (None, None);
+    for piece in bytes.chunks(size.max(1)) {
+        buffer.extend_from_slice(piece);
+        unread = unread.saturating_sub(piece.len());
+        if response.is_none()
+            && let Some(mut head) = parse(&mut buffer)?
+        {
+            decoder = Some(BodyDecoder::of(&mut head, is_head)?);
+            response = Some(head.map(|()| Vec::new()));
+        }
+        let (Some(response), Some(decoder)) = (&mut response, &mut decoder) else { continue };
+        loop {
+            match decoder.decode(&mut buffer)? {
+                BodyPiece::Data(data) => response.body_mut().extend_from_slice(&data),
+                BodyPiece::End => {
+                    let used = bytes.len().saturating_sub(unread + buffer.len());
+                    return Ok(Some((std::mem::take(response), used)));
+                }
+                BodyPiece::Incomplete => break,
+                BodyPiece::Trailers(trailers) => response.headers_mut().extend(trailers),
+            }
+        }
+    }
+    Ok(None)
+}
+
 /// Takes at most `remaining` bytes, and subtracts them from it.
 fn take(buffer: &mut BytesMut, remaining: &mut u64) -> Bytes {
     let count = usize::try_from(*remaining).unwrap_or(usize::MAX).min(buffer.len());
