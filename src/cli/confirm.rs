@@ -176,8 +176,9 @@ fn source(args: &Args) -> Result<Source, CliError> {
     }
     let parse = |text: &String| {
         SourceUrl::parse(text).ok_or_else(|| {
+            let shown = SourceUrl::without_credentials(text);
             CliError::Usage(format!(
-                "--url {text:?} is not the URL of a source: write https://HOST"
+                "--url {shown:?} is not the URL of a source: write https://HOST"
             ))
         })
     };

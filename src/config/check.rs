@@ -21,7 +21,7 @@ use std::path::Path;
 
 pub(super) use self::admin::admin;
 use super::document::Document;
-use super::form::decode;
+use super::form::{MAX_PROBLEMS, decode};
 use super::{
     AccessLogConfig, AccessLogFormat, Config, ConfigError, ConfigProblem, ListenAddress, LogConfig,
     LogLevel, LogLevelError, raw,
@@ -72,12 +72,12 @@ impl<'a> Checker<'a> {
 
     /// Reports that the value at `path` cannot be used.
     fn invalid(&self, path: impl Into<String>, problem: impl Into<String>) {
-        self.invalid.borrow_mut().push((path.into(), problem.into()));
+        add(&self.invalid, path.into(), problem.into());
     }
 
     /// Reports that the value at `path` contradicts another one.
     fn conflict(&self, path: impl Into<String>, problem: impl Into<String>) {
-        self.conflicts.borrow_mut().push((path.into(), problem.into()));
+        add(&self.conflicts, path.into(), problem.into());
     }
 
     fn config(&self, raw: raw::RawConfig) -> Config {
@@ -171,6 +171,14 @@ impl<'a> Checker<'a> {
             LogLevel::default()
         });
         LogConfig { format: log.format, level, repeat_after: log.repeat_after.0 }
+    }
+}
+
+/// Adds a problem, up to the maximum of a report.
+fn add(problems: &RefCell<Vec<(String, String)>>, path: String, problem: String) {
+    let mut problems = problems.borrow_mut();
+    if problems.len() < MAX_PROBLEMS {
+        problems.push((path, problem));
     }
 }
 

@@ -106,12 +106,17 @@ impl SourceUrl {
     /// A URL, valid or not, without what may be a credential: user information, query, fragment.
     #[must_use]
     pub fn without_credentials(text: &str) -> String {
-        let text = text.split(['?', '#']).next().unwrap_or_default();
-        match (text.find("://"), text.rsplit_once('@')) {
-            (Some(end), Some((_, host))) => format!("{}://{host}", text.split_at(end).0),
-            (None, Some((_, host))) => host.to_owned(),
-            (_, None) => text.to_owned(),
-        }
+        let is_scheme = |it: &str| it.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        let parts = text.split_once("://").filter(|(scheme, _)| is_scheme(scheme));
+        let (scheme, rest) =
+            parts.map_or((String::new(), text), |(scheme, rest)| (format!("{scheme}://"), rest));
+        let shown = match rest.rsplit_once('@') {
+            // The `@` belongs to the query, or the user information has a `?`.
+            Some((before, _)) if before.contains(['?', '#']) => "...",
+            Some((_, host)) => host,
+            None => rest,
+        };
+        scheme + shown.split(['?', '#']).next().unwrap_or_default()
     }
 
     /// Whether nobody on the way can forge an answer: TLS, or a connection within the machine.

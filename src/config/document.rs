@@ -108,7 +108,7 @@ impl<'a> Document<'a> {
         for step in steps(path) {
             value = value.and_then(|it| child(it, step)).map(Spanned::get_ref);
             match step {
-                Step::Key(key) => words.push(key),
+                Step::Key(key) => words.extend(Some(key).filter(|key| is_plain(key))),
                 Step::Index(_) => {
                     let name = value.and_then(|it| it.get("name")).map(Spanned::get_ref);
                     words.extend(name.and_then(DeValue::as_str).filter(|name| is_plain(name)));

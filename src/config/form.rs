@@ -15,10 +15,7 @@ use super::suggestion::suggestion;
 use super::{ConfigProblem, raw, units};
 
 /// Maximum number of problems in a report. Each costs a search for its line.
-const MAX_PROBLEMS: usize = 100;
-
-/// Maximum number of characters of a value in a message.
-const MAX_SHOWN: usize = 60;
+pub(super) const MAX_PROBLEMS: usize = 100;
 
 /// Keys whose value may be a secret: a key or token in place of a path, a password in a URL. No
 /// message of the form has it.
@@ -210,7 +207,7 @@ impl<'a> FormChecker<'_, 'a> {
             return HIDDEN.to_owned();
         }
         let text = self.document.text(span).lines().next().unwrap_or_default();
-        match text.char_indices().nth(MAX_SHOWN) {
+        match text.char_indices().nth(units::MAX_QUOTED) {
             None => text.to_owned(),
             Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
         }
@@ -264,7 +261,7 @@ fn unknown(name: &str, keys: &[Key]) -> String {
         _ if is_top_level() => "; it is a top-level key; write it above the first table".to_owned(),
         _ => format!("; the keys here are {}", known.join(", ")),
     };
-    format!("there is no key {name:?}{hint}")
+    format!("there is no key {}{hint}", units::quoted(name))
 }
 
 /// The problem of a number below `min` or above `max`.
@@ -275,7 +272,10 @@ fn out_of_bounds(integer: &DeInteger<'_>, min: u64, max: u64) -> Option<String> 
         Ok(number) if max >= u32::MAX.into() && number < i128::from(min) => {
             Some(format!("{number}; give {min} or more"))
         }
-        _ => Some(format!("{integer} is not between {min} and {max}")),
+        _ => {
+            let number = units::quoted(&integer.to_string());
+            Some(format!("{} is not between {min} and {max}", number.replace('"', "")))
+        }
     }
 }
 
@@ -290,5 +290,38 @@ mod tests {
         let error = parse(&format!("{unknown}{MINIMAL}")).unwrap_err();
         let ConfigError::Invalid { problems, .. } = error else { panic!("{error}") };
         assert_eq!(problems.len(), super::MAX_PROBLEMS);
+    }
+
+    #[test]
+    fn the_number_of_problems_of_meaning_is_bounded() {
+        let list: String = (0..20_000)
+            .map(|number| format!("[[lists]]\nname = \"{number} \"\npath = \"l\"\n"))
+            .collect();
+        let error = parse(&format!("{MINIMAL}{list}")).unwrap_err();
+        let ConfigError::Invalid { problems, .. } = error else { panic!("{error}") };
+        assert_eq!(problems.len(), super::MAX_PROBLEMS);
+    }
+
+    #[test]
+    fn a_message_has_the_beginning_of_a_long_text() {
+        let long = "x".repeat(100_000);
+        for text in [
+            format!("{MINIMAL}{long} = 1"),
+            format!("{MINIMAL}server_names = [\"{long}\"]"),
+            format!("{MINIMAL}limits = {{ idle_timeout = \"{long}\" }}"),
+            format!("{MINIMAL}limits = {{ max_body_size = \"{long}\" }}"),
+            format!("{MINIMAL}limits = {{ max_body_size = \"{}\" }}", "1".repeat(100_000)),
+            format!("{MINIMAL}limits = {{ max_streams = {} }}", "1".repeat(100_000)),
+            format!("{MINIMAL}policy = {{ header = \" {long}\" }}"),
+            format!("{MINIMAL}accept_proxy = {{ from = [\"{long}\"] }}"),
+            format!("{MINIMAL}[admin]\nlisten = \"{long}\""),
+            format!("{MINIMAL}[admin]\nlisten = \"unix:{long}\""),
+            format!("{MINIMAL}[log]\nlevel = \"{long}\""),
+            format!("{MINIMAL}[confirm]\nurl = \"{long}\""),
+            format!("{MINIMAL}[[lists]]\nname = \"{long}\"\npath = \"l\""),
+        ] {
+            let message = parse(&text).unwrap_err().to_string();
+            assert!(message.len() < 1000, "{} bytes: {message:.300}", message.len());
+        }
     }
 }

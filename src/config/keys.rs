@@ -71,13 +71,20 @@ impl Key {
         self.default.is_none() && !self.is_optional
     }
 
-    /// Gives all keys of a table that is used twice the effect and the meaning of this place.
-    pub(super) fn with(mut self, reload: Reload, meaning: &'static str) -> Self {
+    /// Gives all keys of a table that is used twice the effect of a reload of this place.
+    pub(super) fn with(mut self, reload: Reload) -> Self {
         if let Form::Table(table) = &mut self.form {
-            table.text = meaning;
             table.keys.iter_mut().for_each(|key| key.reload = reload);
         }
-        Self { reload, meaning, ..self }
+        Self { reload, ..self }
+    }
+
+    /// Gives the key, or a table that is used twice, the meaning of this place.
+    pub(super) fn meaning(mut self, meaning: &'static str) -> Self {
+        if let Form::Table(table) = &mut self.form {
+            table.text = meaning;
+        }
+        Self { meaning, ..self }
     }
 }
 
@@ -107,7 +114,7 @@ pub(super) trait Takes {
 macro_rules! table {
     ($(#[$meta:meta])* $vis:vis struct $name:ident $text:literal {
         $($(#[$attribute:meta])* $key_vis:vis $key:ident: $type:ty $(= $default:tt)?
-            $(=> $reload:ident $meaning:literal)?,)+
+            $(=> $($reload:ident)? $meaning:literal)?,)+
     }) => {
         $(#[$meta])*
         #[derive(Debug, serde::Deserialize)]
@@ -125,7 +132,7 @@ macro_rules! table {
                         reload: Reload::AtOnce,
                         meaning: "",
                     }
-                    $(.with(Reload::$reload, $meaning))?,
+                    $($(.with(Reload::$reload))? .meaning($meaning))?,
                 )+];
                 Form::Table(Table { text: $text, keys })
             }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::suggestion::suggestion;
+use super::units::quoted;
 
 /// The target of the lines about rejected and flagged clients.
 const CLIENT_KEY: &str = "keygate::client_key";
@@ -20,7 +21,7 @@ pub struct LogLevel(String);
 
 /// A `log.level` that is not valid. An unknown word would otherwise silence the log.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a level{hint}", hint = remedy(.0))]
+#[error("{} is not a level{}", quoted(.0), remedy(.0))]
 pub struct LogLevelError(String);
 
 /// The level that `part` resembles, or else all of them.

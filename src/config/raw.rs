@@ -183,7 +183,7 @@ table! {
 }
 
 table! {
-    pub(super) struct RawPolicy "The action for each verdict, for every service without its own value ([policy](policy.md))." {
+    pub(super) struct RawPolicy "The action for each verdict, for every service without its own value ([policy](policy.md)). `flag` serves the client and logs it. `header` does the same and sends the verdict to the upstream. `reject` rejects the client." {
         pub(super) on_cleared: Option<ClearedAction> = "admit" => AtOnce
             "The key is in a filter, and the source of proofs does not know it. With `reject`, answers only ever make a verdict worse.",
         pub(super) on_confirmed: Option<Action> = "reject" => AtOnce

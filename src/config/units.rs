@@ -2,7 +2,6 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use keygate_core::regular_file::FileSize;
 use serde::de::{Deserialize, Deserializer, Error};
 use toml::value::{Datetime, Offset};
 use x509_cert::der::DateTime;
@@ -59,11 +58,12 @@ impl<const POSITIVE: bool> Takes for DurationText<POSITIVE> {
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(duration) if duration > Duration::from_secs(365 * 86_400) => {
-            Err(format!("{text:?} is longer than a year, the maximum"))
+            Err(format!("{} is longer than a year, the maximum", quoted(text)))
         }
         Ok(duration) => Ok(duration),
         Err(_) => Err(format!(
-            "{text:?} is not a duration; write a number and a unit, such as \"250ms\", \"5s\" or \"1h\""
+            "{} is not a duration; write a number and a unit, such as \"250ms\", \"5s\" or \"1h\"",
+            quoted(text)
         )),
     }
 }
@@ -95,6 +95,17 @@ impl<N, const MIN: u64, const MAX: u64> Takes for Bounded<N, MIN, MAX> {
     }
 }
 
+/// Maximum number of characters of a text of the file in a message.
+pub(super) const MAX_QUOTED: usize = 120;
+
+/// The beginning of a text of the file, in quotes and escaped, for a message.
+pub(super) fn quoted(text: &str) -> String {
+    match text.char_indices().nth(MAX_QUOTED) {
+        None => format!("{text:?}"),
+        Some((end, _)) => format!("{:?}...", text.get(..end).unwrap_or_default()),
+    }
+}
+
 /// The units of a size.
 pub(super) const SIZE_UNITS: [&str; 9] = ["B", "kB", "KiB", "MB", "MiB", "GB", "GiB", "TB", "TiB"];
 
@@ -123,7 +134,7 @@ pub(super) fn size_within(text: &str, min: u64, max: u64) -> Result<u64, String>
     }
     let unit = if bytes == 1 { "byte" } else { "bytes" };
     let (min, max) = (size_text(min), size_text(max));
-    Err(format!("{text:?} ({bytes} {unit}) is not between {min} and {max}"))
+    Err(format!("{} ({bytes} {unit}) is not between {min} and {max}", quoted(text)))
 }
 
 /// The bytes of a size: digits, a fraction and one of [`SIZE_UNITS`]. Other spellings of a unit are
@@ -140,7 +151,8 @@ fn bytes(text: &str) -> Result<u64, String> {
     match size.filter(|_| is_number && SIZE_UNITS.contains(&unit)) {
         Some(size) => Ok(size.as_u64()),
         None => {
-            Err(format!("{text:?} is not a size; write {}", size_remedy(number, is_number, unit)))
+            let remedy = size_remedy(number, is_number, unit);
+            Err(format!("{} is not a size; write {remedy}", quoted(text)))
         }
     }
 }
@@ -148,6 +160,7 @@ fn bytes(text: &str) -> Result<u64, String> {
 /// Remedy for a size with the unit `unit`.
 fn size_remedy(number: &str, is_number: bool, unit: &str) -> String {
     let unit = unit.to_ascii_uppercase();
+    let is_number = is_number && number.len() <= MAX_QUOTED;
     match unit.trim_end_matches('B').trim_end_matches('I') {
         "" if is_number && unit.is_empty() => {
             format!("\"{number}B\", or a number and another unit, such as \"64KiB\"")
@@ -160,9 +173,13 @@ fn size_remedy(number: &str, is_number: bool, unit: &str) -> String {
     }
 }
 
-/// A bound in the form of a configuration.
+/// A bound in the form of a configuration, in the largest unit of which it is a multiple.
 pub(super) fn size_text(bytes: u64) -> String {
-    FileSize(bytes).to_string().replace(' ', "")
+    let units = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    let mut fitting = units.into_iter().filter(|(size, _)| bytes > 0 && bytes % size == 0);
+    fitting
+        .next()
+        .map_or_else(|| format!("{bytes}B"), |(size, unit)| format!("{}{unit}", bytes / size))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use keygate_core::guard::{AllowKind, AllowRules};
 use super::Checker;
 use crate::config::ClientAuthMode;
 use crate::config::raw::RawAllow;
+use crate::config::units::quoted;
 
 impl Checker<'_> {
     /// Checks the table `allow` of the client authentication at `path`. A table without rules would
@@ -45,7 +46,10 @@ impl Checker<'_> {
             }
             for (index, rule) in list.iter().enumerate() {
                 if let Err(error) = rules.add(kind, rule) {
-                    self.invalid(format!("{path}.{key}[{index}]"), format!("{rule:?} {error}"));
+                    self.invalid(
+                        format!("{path}.{key}[{index}]"),
+                        format!("{} {error}", quoted(rule)),
+                    );
                 }
             }
         }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::Checker;
 use crate::config::confirm::{CanaryConfig, ConfirmConfig, SourceUrl};
+use crate::config::units::quoted;
 use crate::config::{FilterConfig, raw};
 
 impl Checker<'_> {
@@ -61,8 +62,10 @@ impl Checker<'_> {
             if !filters.iter().any(|filter| filter.name == *name) {
                 let known: Vec<_> = filters.iter().map(|it| format!("{:?}", it.name)).collect();
                 let known = known.join(", ");
-                let problem =
-                    format!("{name:?} is not the name of a filter in [[filters]]; give {known}");
+                let problem = format!(
+                    "{} is not the name of a filter in [[filters]]; give {known}",
+                    quoted(name)
+                );
                 self.conflict(format!("confirm.filters[{index}]"), problem);
             }
         }
@@ -86,7 +89,8 @@ impl Checker<'_> {
         let url = SourceUrl::parse(text);
         if url.is_none() {
             let problem = format!(
-                "{text:?} is not the URL of a source; write \"https://HOST\", with a port or a path if needed"
+                "{} is not the URL of a source; write \"https://HOST\", with a port or a path if needed",
+                quoted(&SourceUrl::without_credentials(text))
             );
             self.invalid("confirm.url", problem);
         }

@@ -7,6 +7,7 @@ use keygate_core::guard::Exception;
 use keygate_core::spki::{Fingerprint, KeyDigest};
 
 use super::Checker;
+use crate::config::units::quoted;
 use crate::config::{raw, units};
 
 impl Checker<'_> {
@@ -14,7 +15,8 @@ impl Checker<'_> {
         let key = KeyDigest::parse(&raw.fingerprint).unwrap_or_else(|| {
             let found = &raw.fingerprint;
             let problem = format!(
-                "{found:?} is not the SHA-256 of a key, in hex or base64, nor rsa-modulus: or ec-x: and one; `keygate key --lists` prints it"
+                "{} is not the SHA-256 of a key, in hex or base64, nor rsa-modulus: or ec-x: and one; `keygate key --lists` prints it",
+                quoted(found)
             );
             self.invalid(format!("{path}.fingerprint"), problem);
             Fingerprint::of(found.as_bytes()).into()

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::Checker;
 use crate::config::raw::RawFetch;
+use crate::config::units::quoted;
 use crate::config::{FetchConfig, SourceUrl};
 
 /// What protects a file from a change on its way, besides TLS.
@@ -34,8 +35,8 @@ impl Checker<'_> {
         let url = SourceUrl::parse_file(&raw.url);
         if url.is_none() {
             let problem = format!(
-                "{:?} is not the URL of a file; write \"https://HOST/FILE\", with a port if needed",
-                SourceUrl::without_credentials(&raw.url)
+                "{} is not the URL of a file; write \"https://HOST/FILE\", with a port if needed",
+                quoted(&SourceUrl::without_credentials(&raw.url))
             );
             self.invalid(at("url"), problem);
         }
@@ -87,7 +88,8 @@ impl Checker<'_> {
             let url = url.filter(|url| url.path.is_empty() && !host.ends_with('/'));
             if url.is_none() {
                 let problem = format!(
-                    "{host:?} is not a host; write a name or an address, with a port if it is not 443"
+                    "{} is not a host; write a name or an address, with a port if it is not 443",
+                    quoted(host)
                 );
                 self.invalid(format!("{path}[{index}]"), problem);
             }

@@ -12,6 +12,7 @@ use super::super::{
     ServiceConfig, TlsConfig, raw,
 };
 use super::Checker;
+use crate::config::units::quoted;
 
 /// Default of `evict_within`.
 const EVICT_WITHIN: Duration = Duration::from_secs(10);
@@ -112,7 +113,7 @@ impl Checker<'_> {
         let name = server_name.strip_suffix('.').unwrap_or(server_name).to_ascii_lowercase();
         let host = name.strip_prefix("*.").unwrap_or(&name);
         if let Some(problem) = host_name_problem(host) {
-            self.invalid(path, format!("{server_name:?} {problem}"));
+            self.invalid(path, format!("{} {problem}", quoted(server_name)));
         }
         name
     }
@@ -124,7 +125,7 @@ impl Checker<'_> {
             let network = text.parse::<IpNet>().or_else(|_| address()).ok();
             if network.is_none() {
                 let problem =
-                    format!("{text:?} is not a network, such as \"10.0.0.0/8\" or \"::1\"");
+                    format!("{} is not a network, such as \"10.0.0.0/8\" or \"::1\"", quoted(text));
                 self.invalid(format!("{path}[{index}]"), problem);
             }
             network
@@ -197,11 +198,14 @@ impl Checker<'_> {
             (None, None) => return DEFAULT,
         };
         let Ok(header) = name.parse::<HeaderName>() else {
-            self.invalid(path, format!("{name:?} is not a header name; write one like \"X-Key\""));
+            self.invalid(
+                path,
+                format!("{} is not a header name; write one like \"X-Key\"", quoted(name)),
+            );
             return DEFAULT;
         };
         if is_reserved(&header) {
-            self.invalid(path, format!("{name:?} is reserved; give a name like \"X-Key\""));
+            self.invalid(path, format!("{} is reserved; give a name like \"X-Key\"", quoted(name)));
         }
         header
     }

@@ -2,6 +2,7 @@
 
 use super::Checker;
 use crate::config::raw::RawTraces;
+use crate::config::units::quoted;
 use crate::config::{SourceUrl, TracesConfig};
 
 /// Whether this build can export traces.
@@ -40,7 +41,8 @@ impl Checker<'_> {
             || name.chars().any(char::is_control)
         {
             let problem = format!(
-                "{name:?} is no name; write 1 to {MAX_SERVICE_NAME} characters, such as \"keygate\""
+                "{} is no name; write 1 to {MAX_SERVICE_NAME} characters, such as \"keygate\"",
+                quoted(name)
             );
             self.invalid(at("service_name"), problem);
         }
@@ -62,7 +64,8 @@ impl Checker<'_> {
     fn endpoint(&self, text: &str) -> Option<SourceUrl> {
         let Some(mut url) = SourceUrl::parse(text) else {
             let problem = format!(
-                "{text:?} is not the URL of a collector; write \"https://HOST:4318\", with a path if it is not {DEFAULT_PATH}"
+                "{} is not the URL of a collector; write \"https://HOST:4318\", with a path if it is not {DEFAULT_PATH}",
+                quoted(&SourceUrl::without_credentials(text))
             );
             self.invalid("traces.endpoint", problem);
             return None;

@@ -7,10 +7,11 @@ use rustls::pki_types::ServerName;
 
 use super::super::{
     ClientCertificateFiles, HealthCheckConfig, Protocol, Scheme, ServerAddress, ServerConfig,
-    UpstreamConfig, UpstreamHttp, UpstreamTlsConfig, raw,
+    SourceUrl, UpstreamConfig, UpstreamHttp, UpstreamTlsConfig, raw,
 };
 use super::Checker;
 use super::values::port_above_maximum;
+use crate::config::units::quoted;
 
 /// Maximum number of servers.
 const MAX_SERVERS: usize = 1000;
@@ -89,9 +90,10 @@ impl Checker<'_> {
                     ("\"HOST:PORT\", \"tls://HOST:PORT\" or \"unix:/PATH\"", Protocol::Http)
                 }
             };
-            let problem = match port_above_maximum(url) {
-                Some(port) => format!("{url:?}: {port} is not a port; give 1 to 65535"),
-                None => format!("{url:?} is not an upstream; write {forms}"),
+            let shown = SourceUrl::without_credentials(url);
+            let problem = match port_above_maximum(&shown) {
+                Some(port) => format!("{}: {port} is not a port; give 1 to 65535", quoted(&shown)),
+                None => format!("{} is not an upstream; write {forms}", quoted(&shown)),
             };
             match self.server_address(path, url, other) {
                 Some(_) => self.conflict(path, problem),
@@ -167,7 +169,8 @@ impl Checker<'_> {
             && ServerName::try_from(name.as_str()).is_err()
         {
             let problem = format!(
-                "{name:?} is neither a host name nor an address; write one that the certificates of the servers have"
+                "{} is neither a host name nor an address; write one that the certificates of the servers have",
+                quoted(name)
             );
             self.invalid(format!("{path}.server_name"), problem);
         }
@@ -183,7 +186,7 @@ impl Checker<'_> {
             self.conflict(at, "has no effect with protocol = \"tcp\"; remove it");
         }
         if !path.starts_with('/') || path.parse::<Uri>().is_err() {
-            self.invalid(at, format!("{path:?} is not a path, such as \"/healthz\""));
+            self.invalid(at, format!("{} is not a path, such as \"/healthz\"", quoted(&path)));
         }
         path
     }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::Checker;
 use crate::config::ListenAddress;
+use crate::config::units::quoted;
 
 /// Maximum length of the path of a Unix socket, in bytes: `sun_path` of Linux without its NUL
 /// (unix(7)).
@@ -22,7 +23,10 @@ impl Checker<'_> {
             // The text may be a private key.
             self.invalid(at, "PEM, and not a path; write the text into a file, and give its path");
         } else if text.contains('\0') {
-            self.invalid(at, format!("{text:?} has a NUL character; give a path without it"));
+            self.invalid(
+                at,
+                format!("{} has a NUL character; give a path without it", quoted(&text)),
+            );
         }
         self.file.parent().map_or_else(|| path.to_owned(), |directory| directory.join(path))
     }
@@ -34,7 +38,7 @@ impl Checker<'_> {
         if length > MAX_SOCKET_PATH {
             let problem = format!(
                 "{} has {length} bytes; give a path for the socket with at most {MAX_SOCKET_PATH}",
-                path.display()
+                quoted(&path.to_string_lossy()).trim_matches('"')
             );
             self.invalid(at, problem);
         }
@@ -50,8 +54,10 @@ impl Checker<'_> {
         let mut known = HashSet::new();
         for (index, name) in names.enumerate() {
             if !known.insert(name) {
-                let problem =
-                    format!("another of the {array} has the name {name:?}; give each its own");
+                let problem = format!(
+                    "another of the {array} has the name {}; give each its own",
+                    quoted(name)
+                );
                 self.invalid(format!("{array}[{index}].name"), problem);
             }
         }
@@ -62,7 +68,8 @@ impl Checker<'_> {
         let plain =
             |character: char| character.is_ascii_alphanumeric() || ".-_".contains(character);
         if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
-            let problem = format!("{name:?}: a name has 1 to 64 letters, digits, '.', '-' and '_'");
+            let problem =
+                format!("{}: a name has 1 to 64 letters, digits, '.', '-' and '_'", quoted(&name));
             self.invalid(format!("{path}.name"), problem);
         }
         name
@@ -90,8 +97,8 @@ impl Checker<'_> {
 
 fn no_address(listen: &str, example: &str) -> String {
     match port_above_maximum(listen) {
-        Some(port) => format!("{listen:?}: {port} is not a port; give 1 to 65535"),
-        None => format!("{listen:?} is not an address and a port, such as {example}"),
+        Some(port) => format!("{}: {port} is not a port; give 1 to 65535", quoted(listen)),
+        None => format!("{} is not an address and a port, such as {example}", quoted(listen)),
     }
 }
 

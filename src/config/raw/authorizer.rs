@@ -33,7 +33,8 @@ table! {
         pub(in crate::config) tls: Option<RawAuthorizerTls>,
         pub(in crate::config) client_auth: RawChecks = {},
         pub(in crate::config) limits: RawAuthorizerLimits = {},
-        pub(in crate::config) policy: RawAskedPolicy = {},
+        pub(in crate::config) policy: RawAskedPolicy = {} =>
+            r#"Every key of [`policy`](#policy) for this authorizer only, except `reject_with` and `evict_within`, which are errors here: the host has the connections. Keys that are absent have the value of `policy`. `judge = "chain"` needs `client_auth.trust_anchors`, because a question may lack issuers of the client."#,
     }
 }
 

@@ -29,7 +29,8 @@ table! {
         pub(in crate::config) forward: ForwardConfig = {},
         pub(in crate::config) upstream: RawUpstream,
         pub(in crate::config) limits: Limits = {},
-        pub(in crate::config) policy: RawPolicy = {},
+        pub(in crate::config) policy: RawPolicy = {} =>
+            "Every key of [`policy`](#policy), for this service only. Keys that are absent have the value of `policy`.",
     }
 }
 

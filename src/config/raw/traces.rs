@@ -15,7 +15,7 @@ use super::super::units::{Bounded, Positive};
 table! {
     pub(in crate::config) struct RawTraces "Spans for OpenTelemetry, sent over OTLP/HTTP ([traces](traces.md)). Without the table, nothing is traced. Packages and images can export traces; a build without the cargo feature `opentelemetry` rejects the table." {
         pub(in crate::config) endpoint: String => Restart
-            "URL of the collector: `https://HOST:4318`, or `http://`, which sends spans in clear text. Without a path: `/v1/traces`. It may have a query, which no message shows.",
+            "URL of the collector: `https://HOST:4318`, or `http://`, which sends spans in clear text. Without a path: `/v1/traces`. A user, a password and a query are errors, and no message shows them; credentials belong in `headers`.",
         pub(in crate::config) trust_anchors: Option<PathBuf> => Restart
             "PEM file of the CAs that may issue the certificate of the collector. Required with `https://`.",
         pub(in crate::config) headers: Option<PathBuf> => Restart

@@ -292,6 +292,7 @@ fn wrong_usage_of_confirm_is_named() {
     for (code, arguments, expected) in [
         (2, &["--config", "keygate.toml", "lost.pem"][..], "has no table [confirm]"),
         (2, &["--url", "ftp://a", "lost.pem"], "is not the URL of a source"),
+        (2, &["--url", "https://u:pw@a/b?c", "lost.pem"], "--url \"https://a/b\" is not"),
         (2, &["--url", "http://a", "--config", "keygate.toml", "lost.pem"], "cannot be used with"),
         (2, &["--proofs", "."], "required"),
         (2, &["--url", "http://a.example", "--api-key", "key", "lost.pem"], "in clear text"),

@@ -1,6 +1,7 @@
 //! Checks the peers that may ask, and the permissions of a Unix socket.
 
 use super::Checker;
+use crate::config::units::quoted;
 use crate::config::{AskersConfig, AuthorizerTls, ListenAddress, SocketGroup};
 
 /// Default of `socket_mode`: the owner and the group may connect.
@@ -27,7 +28,7 @@ impl Checker<'_> {
         let parse = |text: &str| u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
         let mode = mode.map_or(SOCKET_MODE, |text| {
             parse(text).unwrap_or_else(|| {
-                let problem = format!("{text:?} is not a file mode, such as \"0660\"");
+                let problem = format!("{} is not a file mode, such as \"0660\"", quoted(text));
                 self.invalid(format!("{path}.socket_mode"), problem);
                 SOCKET_MODE
             })
@@ -36,8 +37,10 @@ impl Checker<'_> {
             Ok(id) => SocketGroup::Id(id),
             Err(_) => {
                 if group.is_empty() || group.contains([':', '\n', '\0']) {
-                    let problem =
-                        format!("{group:?} is not a group, such as \"www-data\" or \"33\"");
+                    let problem = format!(
+                        "{} is not a group, such as \"www-data\" or \"33\"",
+                        quoted(&group)
+                    );
                     self.invalid(format!("{path}.socket_group"), problem);
                 }
                 SocketGroup::Name(group)

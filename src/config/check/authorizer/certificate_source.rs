@@ -4,6 +4,7 @@ use hyper::header::HeaderName;
 use keygate_core::guard::{Depth, Policy};
 
 use super::Checker;
+use crate::config::units::quoted;
 use crate::config::{AuthorizerProtocol, CertificateSource, ClientChecks, HeaderEncoding, raw};
 
 impl Checker<'_> {
@@ -58,7 +59,8 @@ impl Checker<'_> {
             "xfcc" => CertificateSource::Xfcc,
             _ => {
                 let problem = format!(
-                    "{name:?} is none of \"attributes\", \"client-cert\", \"xfcc\", \"traefik\", \"ingress-nginx\"; a header of any other name is written {{ header = \"X-SSL-Cert\", encoding = \"escaped-pem\", verify = \"X-SSL-Verify\" }}"
+                    "{} is none of \"attributes\", \"client-cert\", \"xfcc\", \"traefik\", \"ingress-nginx\"; a header of any other name is written {{ header = \"X-SSL-Cert\", encoding = \"escaped-pem\", verify = \"X-SSL-Verify\" }}",
+                    quoted(name)
                 );
                 self.invalid(at, problem);
                 CertificateSource::ClientCert
@@ -84,7 +86,7 @@ impl Checker<'_> {
         if header.is_none() {
             self.invalid(
                 at,
-                format!("{name:?} is not a header name; write one like \"X-SSL-Cert\""),
+                format!("{} is not a header name; write one like \"X-SSL-Cert\"", quoted(name)),
             );
         }
         header
