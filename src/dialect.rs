@@ -16,8 +16,7 @@ pub mod xfcc;
 
 use std::net::IpAddr;
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
+use data_encoding::BASE64;
 use hyper::header::HeaderValue;
 use keygate_core::spki;
 use keygate_core::tls::MAX_CERTIFICATES;
@@ -111,7 +110,7 @@ impl ChainLength {
 
 /// The certificate in base64 with its padding, without line ends.
 fn decode_base64(text: &[u8]) -> Result<CertificateDer<'static>, MalformedValue> {
-    let der = BASE64_STANDARD.decode(text).map_err(|_| MalformedValue::Base64)?;
+    let der = BASE64.decode(text).map_err(|_| MalformedValue::Base64)?;
     spki::of_certificate(&der).map_err(|_| MalformedValue::Certificate)?;
     Ok(CertificateDer::from(der))
 }

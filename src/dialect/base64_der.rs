@@ -17,8 +17,7 @@ pub fn read(value: &[u8], length: ChainLength) -> Result<Chain, MalformedValue> 
 
 #[cfg(test)]
 mod tests {
-    use base64::Engine;
-    use base64::prelude::BASE64_STANDARD;
+    use data_encoding::BASE64;
 
     use super::super::tests::certificates;
     use super::*;
@@ -27,7 +26,7 @@ mod tests {
     #[test]
     fn certificates_are_separated_by_commas() {
         let chain = certificates::<3>();
-        let value = chain.each_ref().map(|it| BASE64_STANDARD.encode(it)).join(",");
+        let value = chain.each_ref().map(|it| BASE64.encode(it)).join(",");
         assert_eq!(read(value.as_bytes(), ChainLength::Any).unwrap().as_slice(), chain);
         assert_eq!(read(value.as_bytes(), ChainLength::One), Err(MalformedValue::TwoCertificates));
     }
@@ -35,7 +34,7 @@ mod tests {
     #[test]
     fn at_most_ten_certificates_are_read() {
         let [leaf] = certificates::<1>();
-        let member = BASE64_STANDARD.encode(&leaf);
+        let member = BASE64.encode(&leaf);
         let value = |count| vec![member.as_str(); count].join(",");
         let ten = read(value(MAX_CERTIFICATES).as_bytes(), ChainLength::Any);
         assert_eq!(ten.unwrap().len(), MAX_CERTIFICATES);
@@ -46,7 +45,7 @@ mod tests {
     #[test]
     fn a_value_with_anything_else_is_malformed() {
         let [leaf] = certificates::<1>();
-        let good = BASE64_STANDARD.encode(&leaf);
+        let good = BASE64.encode(&leaf);
         for (value, expected) in [
             (String::new(), MalformedValue::Certificate),
             (format!("{good},"), MalformedValue::Certificate),
@@ -55,8 +54,8 @@ mod tests {
             (format!("{good}="), MalformedValue::Base64),
             (good.replace('+', "-").replace('/', "_") + "-", MalformedValue::Base64),
             (format!("-----BEGIN CERTIFICATE-----{good}"), MalformedValue::Base64),
-            (BASE64_STANDARD.encode([&leaf[..], &[0]].concat()), MalformedValue::Certificate),
-            (BASE64_STANDARD.encode(&leaf[..leaf.len() - 1]), MalformedValue::Certificate),
+            (BASE64.encode(&[&leaf[..], &[0]].concat()), MalformedValue::Certificate),
+            (BASE64.encode(&leaf[..leaf.len() - 1]), MalformedValue::Certificate),
         ] {
             assert_eq!(read(value.as_bytes(), ChainLength::Any), Err(expected), "{value}");
         }

@@ -1,7 +1,6 @@
 //! `Client-Cert` and `Client-Cert-Chain` (RFC 9440, sections 2.2 and 2.3).
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
+use data_encoding::BASE64;
 use rustls::pki_types::CertificateDer;
 
 use super::{Chain, ChainLength, MalformedValue, decode_base64};
@@ -10,7 +9,7 @@ use super::{Chain, ChainLength, MalformedValue, decode_base64};
 pub(crate) fn write(certificate: &CertificateDer<'_>) -> String {
     let mut value = String::with_capacity(certificate.len() * 4 / 3 + 6);
     value.push(':');
-    BASE64_STANDARD.encode_string(certificate, &mut value);
+    BASE64.encode_append(certificate, &mut value);
     value.push(':');
     value
 }

@@ -6,8 +6,7 @@
 
 use std::fmt::Write;
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
+use data_encoding::BASE64;
 use rustls::pki_types::CertificateDer;
 
 use super::{Chain, ChainLength, MalformedValue, decode_base64};
@@ -17,7 +16,7 @@ const END: &[u8] = b"-----END CERTIFICATE-----";
 
 /// PEM in percent encoding, except letters, digits and `-._~`.
 pub(crate) fn write(certificate: &CertificateDer<'_>) -> String {
-    let base64 = BASE64_STANDARD.encode(certificate);
+    let base64 = BASE64.encode(certificate);
     let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
     for (index, character) in base64.chars().enumerate() {
         if index > 0 && index % 64 == 0 {
@@ -94,7 +93,7 @@ mod tests {
 
     /// PEM with these line ends, where `escaped` bytes are in percent encoding.
     fn pem(certificate: &[u8], line_end: &str, escaped: &str) -> String {
-        let base64 = BASE64_STANDARD.encode(certificate);
+        let base64 = BASE64.encode(certificate);
         let lines: Vec<_> =
             base64.as_bytes().chunks(64).map(|it| str::from_utf8(it).unwrap()).collect();
         let lines = lines.join(line_end);

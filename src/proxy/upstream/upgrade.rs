@@ -4,9 +4,8 @@
 use std::pin::pin;
 use std::rc::Rc;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use data_encoding::BASE64;
 use h2::ext::Protocol;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, Request, StatusCode};
@@ -178,7 +177,7 @@ impl ConnectRequest {
         let mut accept = None;
         if protocol.as_str().eq_ignore_ascii_case("websocket") {
             // WebSocket over HTTP/2 has no key. The key is a nonce and not a secret.
-            let key = STANDARD.encode(fastrand::u128(..).to_be_bytes());
+            let key = BASE64.encode(&fastrand::u128(..).to_be_bytes());
             accept = Some(websocket_accept(&key));
             headers.insert(header::SEC_WEBSOCKET_KEY, HeaderValue::from_str(&key).ok()?);
         }
@@ -229,7 +228,7 @@ fn websocket_accept(key: &str) -> String {
         &aws_lc_rs::digest::SHA1_FOR_LEGACY_USE_ONLY,
         format!("{key}{SUFFIX}").as_bytes(),
     );
-    STANDARD.encode(digest)
+    BASE64.encode(digest.as_ref())
 }
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
 //! `reject`, `flag` and `header`: what the client gets, what the origin receives byte for byte, the
 //! metric and the log line.
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
+use data_encoding::BASE64;
 use keygate_core::spki::Fingerprint;
 use serde_json::Value;
 
@@ -26,7 +25,7 @@ impl Running {
     /// The head that the origin must have received, to the byte.
     fn expected_head(&self, client: &Party, status: Option<&str>) -> String {
         let host = self.keygate.address();
-        let certificate = BASE64_STANDARD.encode(&client.der);
+        let certificate = BASE64.encode(&client.der);
         let status = status.map(|status| format!("client-key-status: {status}\r\n"));
         let status = status.unwrap_or_default();
         format!(

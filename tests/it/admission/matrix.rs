@@ -12,9 +12,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
+use data_encoding::BASE64;
 use http_body_util::{BodyExt, Empty};
 use hyper::Request;
 use hyper::client::conn::{http1, http2};
@@ -428,8 +427,7 @@ impl Case<'_> {
             let found = request.fields("client-key-status");
             check!(found == status, "Client-Key-Status is {found:?}, not {status:?}");
             let certificate = self.client.party.as_ref();
-            let certificate =
-                certificate.map(|party| format!(":{}:", BASE64_STANDARD.encode(&party.der)));
+            let certificate = certificate.map(|party| format!(":{}:", BASE64.encode(&party.der)));
             let certificate: Vec<_> = certificate.iter().map(String::as_str).collect();
             let found = request.fields("client-cert");
             check!(found == certificate, "Client-Cert is {found:?}, not {certificate:?}");

@@ -12,8 +12,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
+use data_encoding::BASE64;
 use keygate_core::spki::Fingerprint;
 use rcgen::CertificateParams;
 use rustls::pki_types::CertificateDer;
@@ -58,7 +57,7 @@ fn rejects(keygate: &Keygate, client: &Party, arguments: &[&str], alert: &str) {
 }
 
 fn chain_field(certificates: &[&CertificateDer<'_>]) -> String {
-    let members = certificates.iter().map(|der| format!(":{}:", BASE64_STANDARD.encode(der)));
+    let members = certificates.iter().map(|der| format!(":{}:", BASE64.encode(der)));
     members.collect::<Vec<_>>().join(", ")
 }
 

@@ -5,8 +5,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::{Receiver, channel};
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
+use data_encoding::BASE64;
 use proxy_header::{ParseConfig, ProxyHeader, Tlv};
 
 use super::{Scene, block, code, first_toml, running, section, table};
@@ -45,7 +44,7 @@ fn is_as_the_table_says(rows: &[Vec<&'static str>], old: &Received, new: &Receiv
 /// The certificate in a value of RFC 9440.
 fn client_cert(request: &Received) -> Vec<u8> {
     let [value] = request.fields("client-cert")[..] else { panic!("{}", request.head) };
-    BASE64_STANDARD.decode(value.strip_prefix(':').unwrap().strip_suffix(':').unwrap()).unwrap()
+    BASE64.decode(value.strip_prefix(':').unwrap().strip_suffix(':').unwrap().as_bytes()).unwrap()
 }
 
 fn unescaped(value: &str) -> String {
@@ -87,7 +86,7 @@ fn nginx_and_keygate_send_the_headers_on_the_page() {
     let begin = "-----BEGIN%20CERTIFICATE-----%0A";
     assert!(escaped.starts_with(begin) && section("## Client-Cert").contains(begin), "{escaped}");
     let base64: String = unescaped(escaped).lines().filter(|line| !line.starts_with('-')).collect();
-    assert_eq!(BASE64_STANDARD.decode(base64).unwrap(), *scene.good.der);
+    assert_eq!(BASE64.decode(base64.as_bytes()).unwrap(), *scene.good.der);
     assert_eq!(old.fields("x-ssl-client-verify"), ["SUCCESS"]);
     assert_eq!(old.fields("x-real-ip"), new.fields("x-forwarded-for"));
     assert_eq!(new.fields("x-forwarded-proto"), ["https"]);
@@ -139,7 +138,7 @@ fn haproxy_and_keygate_send_the_headers_on_the_page() {
     let new = scene.seen(keygate.address(), "new", &[]);
     is_as_the_table_says(&table("### HTTP", "| by HAProxy, as above |"), &old, &new);
     assert_eq!(client_cert(&new), *scene.good.der);
-    let plain = BASE64_STANDARD.encode(&scene.good.der);
+    let plain = BASE64.encode(&scene.good.der);
     assert_eq!(old.fields("x-ssl-client-cert"), [&plain]);
     assert_eq!(new.fields("client-cert"), [&format!(":{plain}:")]);
     assert_eq!(old.fields("x-ssl-client-verify"), ["0"]);
