@@ -293,8 +293,8 @@ impl AskingTask {
         at_latest(self.canary.retry_at());
         at_latest(self.news.next_judgement());
         at_latest(self.keeping.next_save());
-        let seconds = unix_time::now();
-        let event = self.book.next_event(seconds);
+        // An event since the last call of `expire` is due at once.
+        let (seconds, event) = (unix_time::now(), self.book.next_event(self.news.expired_at));
         at_latest(event.map(|at| now + Duration::from_secs(at.saturating_sub(seconds))));
         wake
     }

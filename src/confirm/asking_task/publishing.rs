@@ -28,7 +28,7 @@ pub(super) struct News {
     pub(super) judge_again: bool,
     judged_at: Option<Instant>,
     /// Clearances were expired up to this time, in seconds since the Unix epoch.
-    expired_at: u64,
+    pub(super) expired_at: u64,
 }
 
 impl News {

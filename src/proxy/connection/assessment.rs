@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use keygate_core::guard::{Decision, Judgement};
+use keygate_core::guard::{Decision, Judgement, OpenQuestions};
 use keygate_core::tls::{ClientIdentity, PathExpiry};
 use tokio::net::TcpStream;
 use tracing::debug;
@@ -65,8 +65,7 @@ impl Assessment {
         stream: &mut TlsStream<TcpStream>,
         identity: &ClientIdentity,
     ) -> Option<Self> {
-        let (policy, now) = (&self.service.config.policy, SystemTime::now());
-        let open = identity.with_path(|path| self.snapshot.guard.open_questions(policy, path, now));
+        let open = self.open_questions(identity);
         let is_decisive = open.is_decisive;
         let asked = worker.inquiry.ask(open);
         let is_rejected = self.judgement.decision == Decision::Reject;
@@ -83,6 +82,17 @@ impl Assessment {
                 }
             }
         }
-        Self::new(worker, handshake_service, identity)
+        let judged = Self::new(worker, handshake_service, identity)?;
+        if holds {
+            // A cleared key may be due again already. The judgement of open connections that asks
+            // about due keys may have come before this connection was one of them.
+            let _ = worker.inquiry.ask(judged.open_questions(identity));
+        }
+        Some(judged)
+    }
+
+    fn open_questions(&self, identity: &ClientIdentity) -> OpenQuestions {
+        let (policy, now) = (&self.service.config.policy, SystemTime::now());
+        identity.with_path(|path| self.snapshot.guard.open_questions(policy, path, now))
     }
 }
