@@ -41,6 +41,7 @@ use self::asker::{AskerRejection, AskingPeer};
 use self::connection::AskConnection;
 pub(crate) use self::http::lengths as request_lengths;
 pub(crate) use self::shares::AskerShares;
+use self::shares::WaitingCount;
 use self::stream::AskStream;
 pub(crate) use self::worker::{AskLinks, AskWorker};
 use crate::config::AuthorizerProtocol;
@@ -91,7 +92,7 @@ pub(crate) fn serve_tcp(worker: &Rc<AskWorker>, authorizer: &Arc<Authorizer>, ac
             },
         };
         drop(unproven);
-        serve(&worker, &authorizer, stream, asker).await;
+        serve(&worker, &authorizer, stream, asker, share.waiting.clone()).await;
         drop((share, open));
     });
 }
@@ -126,7 +127,7 @@ pub(crate) fn serve_unix(
             reject_busy(&worker, &authorizer, stream, &asker).await;
             return;
         };
-        serve(&worker, &authorizer, stream, asker).await;
+        serve(&worker, &authorizer, stream, asker, share.waiting.clone()).await;
         drop((share, open));
     });
 }
@@ -137,8 +138,9 @@ async fn serve(
     authorizer: &Arc<Authorizer>,
     stream: AskStream,
     asker: AskingPeer,
+    waiting: WaitingCount,
 ) {
-    let connection = Rc::new(AskConnection::new(worker, authorizer, asker));
+    let connection = Rc::new(AskConnection::new(worker, authorizer, asker, waiting));
     if let Err(rejection) = connection.check_asker() {
         connection.reject(rejection);
         return;

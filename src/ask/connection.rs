@@ -19,6 +19,7 @@ use tokio::time::sleep;
 
 use super::asker::{AskerRejection, AskingPeer};
 use super::question::{Answer, ClientQuestion, Presented, Unusable};
+use super::shares::WaitingCount;
 use super::worker::AskWorker;
 use crate::client_log::AskedClient;
 use crate::config::{AuthorizerConfig, ClientAuthMode};
@@ -34,6 +35,8 @@ pub(crate) struct AskConnection {
     /// The configuration when the connection was accepted.
     accepted_by: Arc<AuthorizerConfig>,
     asker: AskingPeer,
+    /// The connections of the asker that wait.
+    waiting: WaitingCount,
     metrics: Rc<AuthorizerMetrics>,
     /// The snapshot by which the asker was checked last, and the result.
     permission: Cell<(u64, Result<(), AskerRejection>)>,
@@ -50,6 +53,7 @@ impl AskConnection {
         worker: &Rc<AskWorker>,
         authorizer: &Arc<Authorizer>,
         asker: AskingPeer,
+        waiting: WaitingCount,
     ) -> Self {
         let metrics = worker.metrics_of(authorizer);
         metrics.askers_active.inc();
@@ -57,6 +61,7 @@ impl AskConnection {
             authorizer: RefCell::new(Arc::clone(authorizer)),
             accepted_by: Arc::clone(&authorizer.config),
             asker,
+            waiting,
             metrics,
             permission: Cell::new((0, Err(AskerRejection::Removed))),
             worker: Rc::clone(worker),
@@ -96,6 +101,11 @@ impl AskConnection {
                 () = sleep(ASKER_CHECK) => {}
             }
         }
+    }
+
+    /// Whether the connection should close after its answer, because others of its asker wait.
+    pub(super) fn makes_room(&self) -> bool {
+        self.waiting.is_any()
     }
 
     /// Whether the current snapshot permits the asker to ask.

@@ -101,7 +101,9 @@ fn answer(connection: &AskConnection, fields: Result<RequestFields<'_>, Unusable
     let question = ClientQuestion { received, presented, client, server_name: None };
     let answer = connection.answer(&question);
     let cache_for = cache_time(&config, &answer, &question.presented);
-    HttpAnswer::new(answer, &config.status_header, accept, cache_for)
+    let mut answer = HttpAnswer::new(answer, &config.status_header, accept, cache_for);
+    answer.closes = connection.makes_room();
+    answer
 }
 
 /// Time for which the host may use the answer again: `cache_for`, and no longer than the verdict

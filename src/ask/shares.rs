@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::future::ready;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -30,6 +31,33 @@ struct Share {
     permits: ResizableSemaphore,
     /// The connections that are open or wait.
     connections: usize,
+    waiting: WaitingCount,
+}
+
+/// The number of connections of an asker that wait because it has its share. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct WaitingCount(Arc<AtomicUsize>);
+
+impl WaitingCount {
+    /// Whether an open connection must make room after its next answer. A host keeps idle
+    /// connections for its other threads, which may be all that the asker is permitted.
+    pub(super) fn is_any(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
+    }
+
+    fn enter(&self) -> Waiting {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Waiting(self.clone())
+    }
+}
+
+/// A connection that waits.
+struct Waiting(WaitingCount);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// One connection of an asker, until it is dropped.
@@ -38,6 +66,8 @@ pub(super) struct AskerShare {
     _of_asker: Permit,
     _of_address: Permit,
     _place: Place,
+    /// The connections of the asker that wait.
+    pub(super) waiting: WaitingCount,
 }
 
 /// A connection that is open or waits.
@@ -58,7 +88,7 @@ impl AskerShares {
         of_address: Permit,
     ) -> Option<AskerShare> {
         let max_connections = authorizer.config.limits.max_connections;
-        let (place, permits) = self.enter((authorizer.id, asker), max_connections)?;
+        let (place, permits, waiting) = self.enter((authorizer.id, asker), max_connections)?;
         let free = tokio::select! {
             biased;
             permit = permits.acquire() => permit.ok(),
@@ -68,20 +98,27 @@ impl AskerShares {
             Some(of_asker) => (of_asker, of_address),
             None => {
                 let of_addresses = of_address.release();
+                let _waiting = waiting.enter();
                 let both = async {
                     Some((permits.acquire().await.ok()?, of_addresses.acquire().await.ok()?))
                 };
                 timeout(QUEUE_TIME, both).await.ok()??
             }
         };
-        Some(AskerShare { _of_asker: of_asker, _of_address: of_address, _place: place })
+        Some(AskerShare { _of_asker: of_asker, _of_address: of_address, _place: place, waiting })
     }
 
-    fn enter(&self, key: ShareKey, limit: usize) -> Option<(Place, ResizableSemaphore)> {
+    fn enter(
+        &self,
+        key: ShareKey,
+        limit: usize,
+    ) -> Option<(Place, ResizableSemaphore, WaitingCount)> {
         let mut shares = self.lock();
-        let share = shares
-            .entry(key)
-            .or_insert_with(|| Share { permits: ResizableSemaphore::new(limit), connections: 0 });
+        let share = shares.entry(key).or_insert_with(|| Share {
+            permits: ResizableSemaphore::new(limit),
+            connections: 0,
+            waiting: WaitingCount::default(),
+        });
         if share.permits.limit() != limit {
             share.permits.set_limit(limit); // changed by a reload
         }
@@ -89,7 +126,8 @@ impl AskerShares {
             return None;
         }
         share.connections = share.connections.saturating_add(1);
-        Some((Place { shares: self.clone(), key }, share.permits.clone()))
+        let place = Place { shares: self.clone(), key };
+        Some((place, share.permits.clone(), share.waiting.clone()))
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ShareKey, Share>> {

@@ -93,10 +93,10 @@ impl<A: FnMut(Result<RequestFields<'_>, Unusable>) -> HttpAnswer> Exchange for R
             BodyLength::Open => None,
         };
         let body = body.filter(|length| *length <= self.max_size); // not worth reading otherwise
+        let closes = is_draining || response.closes;
         let is_last = !head.is_persistent
             || head.method == RequestMethod::Connect
-            || body
-                .is_none_or(|body| is_draining && input.len() <= head.length.saturating_add(body));
+            || body.is_none_or(|body| closes && input.len() <= head.length.saturating_add(body));
         let next = match head.is_http10 {
             _ if is_last => NextRequest::Close,
             true => NextRequest::KeepAlive,

@@ -21,6 +21,8 @@ pub(super) struct HttpAnswer {
     /// Time for which the host may use the answer for further questions; zero: not at all.
     cache_for: Duration,
     denial: Option<DenialBody>,
+    /// Whether a connection over HTTP/1 is closed after the response.
+    pub(super) closes: bool,
 }
 
 /// How a connection over HTTP/1 goes on after a response.
@@ -47,7 +49,13 @@ impl HttpAnswer {
         } else {
             (Duration::ZERO, Some(DenialBody::new(answer.reason.unwrap_or_default(), accept)))
         };
-        Self { status_header: status_header.clone(), status: answer.status, cache_for, denial }
+        Self {
+            status_header: status_header.clone(),
+            status: answer.status,
+            cache_for,
+            denial,
+            closes: false,
+        }
     }
 
     /// Whether the client is allowed.

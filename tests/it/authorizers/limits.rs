@@ -53,6 +53,34 @@ fn a_connection_above_the_limit_waits_until_another_one_ends() {
     assert_eq!(scene.questions("busy"), 0.0);
 }
 
+/// A host keeps idle connections, and its other threads need new ones. Guard: `makes_room` in
+/// `src/ask/connection.rs`.
+#[test]
+fn a_connection_is_closed_after_its_answer_if_another_one_waits() {
+    let scene = AskedKeygate::start(&format!("{UNIX}limits = {{ max_connections = 4 }}\n"));
+    let mut askers: Vec<_> = (0..4).map(|_| scene.connect()).collect();
+    for asker in &mut askers {
+        assert_eq!(asker.ask_about(&scene.good).field("connection"), None);
+    }
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            wait_until("an answer to another connection", || {
+                let answer = scene.connect().try_ask(&[&scene.good.der]);
+                answer.is_some_and(|answer| answer.status == 200)
+            });
+        });
+        let asker = &mut askers[0];
+        let mut closes = false;
+        while !closes && !other.is_finished() {
+            let answer = asker.ask_about(&scene.good);
+            assert_eq!(answer.status, 200);
+            closes = answer.field("connection") == Some("close");
+        }
+        assert!(closes);
+        askers.remove(0);
+    });
+}
+
 #[test]
 fn a_thousand_connections_are_served_and_end_with_the_process() {
     let edge = format!("{UNIX}limits = {{ max_connections = 2000 }}\n");

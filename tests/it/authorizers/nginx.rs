@@ -89,7 +89,8 @@ fn an_instance_without_a_free_connection_is_passed_over() {
     assert!(scene.questions("busy") > 0.0);
 }
 
-/// nginx has one connection for each question at the same time, and is the only asker.
+/// nginx has one connection for each question at the same time, and is the only asker. It keeps more
+/// idle ones for each of its processes than the limit permits.
 #[test]
 fn a_peak_of_requests_above_the_connections_to_keygate_is_served() {
     let authorizer = HOST.authorizer().set("authorizers.limits.max_connections", 20);
