@@ -58,6 +58,12 @@ pub(super) fn wait_for_outcome(scene: &Running, outcome: &str, count: f64) {
     scene.keygate.wait_for_metric(&series, count);
 }
 
+/// Waits until the client `lost` is held. The question is asked in the handshake already.
+pub(super) fn wait_until_held(scene: &Running, source: &ProofSource) {
+    source.wait_for_question(&scene.lost);
+    scene.keygate.wait_for_metric("keygate_confirmation_waits_active", 1.0);
+}
+
 pub(super) fn wait_for_verdict(scene: &Running, stage: &str, verdict: &str, count: f64) {
     let labels = format!("service=\"test\",stage=\"{stage}\",verdict=\"{verdict}\"");
     scene.keygate.wait_for_metric(&format!("keygate_key_checks_total{{{labels}}}"), count);
@@ -70,7 +76,7 @@ fn a_held_client_is_served_once_it_is_cleared_and_at_once_from_then_on() {
             let (scene, source) = silent(policy, LONG);
             let mut held = client_of(&scene, version);
             held.send(GET);
-            source.wait_for_question(&scene.lost);
+            wait_until_held(&scene, &source);
             let active = "keygate_connections_active{service=\"test\"}";
             scene.keygate.wait_for_metric(active, 1.0); // it counts as open
             assert_eq!(scene.origin.untaken(), 0, "a held client is not served");
@@ -114,7 +120,7 @@ fn a_held_client_whose_compromise_is_proved_is_closed_in_order_and_then_gets_an_
             let (scene, source) = silent(policy, LONG);
             let mut held = client_of(&scene, version);
             held.send(GET);
-            source.wait_for_question(&scene.lost);
+            wait_until_held(&scene, &source);
             source.prove(&scene.lost);
             assert_eq!(held.rest(), "", "{policy}");
             wait_for_outcome(&scene, "answered", 1.0);
@@ -134,7 +140,7 @@ fn a_held_client_of_http_403_learns_the_reason() {
     let (scene, source) = silent("reject_with = \"http-403\"", LONG);
     let mut held = Client::connect(&scene.pki, scene.keygate.address(), &scene.lost);
     held.send(GET);
-    source.wait_for_question(&scene.lost);
+    wait_until_held(&scene, &source);
     source.prove(&scene.lost);
     let response = held.rest();
     assert!(response.starts_with("HTTP/1.1 403 "), "{response}");
@@ -155,7 +161,7 @@ fn a_held_client_of_http2_is_served_once_it_is_cleared() {
             }
             panic!("no response");
         });
-        source.wait_for_question(&scene.lost);
+        wait_until_held(&scene, &source);
         source.clear(&scene.lost);
         assert_eq!(response.join().unwrap()[0], 0x88, ":status 200 of the static table");
     });
@@ -180,7 +186,7 @@ fn what_a_held_client_of_a_tcp_service_sends_reaches_the_server_later() {
     let mut held = Client::connect(&scene.pki, scene.keygate.address(), &scene.lost);
     held.send("early");
     held.finish(); // a client of a TCP service may read on
-    source.wait_for_question(&scene.lost);
+    wait_until_held(&scene, &source);
     source.clear(&scene.lost);
     assert_eq!(received.recv_timeout(TIMEOUT).unwrap(), "early");
     assert_eq!(held.rest(), "and back");
@@ -191,7 +197,7 @@ fn a_wait_that_ends_without_an_answer_does_not_count_as_answered() {
     let (scene, source) = silent(REJECT, LONG);
     let mut held = Client::connect(&scene.pki, scene.keygate.address(), &scene.lost);
     held.send(GET);
-    source.wait_for_question(&scene.lost);
+    wait_until_held(&scene, &source);
     let pause = respond("429 Too Many Requests", "retry-after: 3600\r\n", "");
     source.reply(&scene.lost, pause);
     assert_eq!(held.rest(), "");
@@ -337,7 +343,7 @@ fn a_source_that_clears_no_key_holds_only_clients_that_a_proof_would_reject() {
             }
             let mut held = client_of(&scene, VERSIONS[1]);
             held.send(GET);
-            source.wait_for_question(&scene.lost);
+            wait_until_held(&scene, &source);
             source.prove(&scene.lost);
             assert_eq!(held.rest(), "", "{state}");
             wait_for_outcome(&scene, "answered", 1.0);

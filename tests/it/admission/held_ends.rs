@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::held::{
     FLAG, GET, LONG, REJECT, configured, request, silent, wait_for_outcome, wait_for_verdict,
+    wait_until_held,
 };
 use crate::support::client::{Client, config};
 use crate::support::pki::Party;
@@ -33,7 +34,7 @@ fn a_held_client_counts_under_the_limits() {
         configured(ProofSource::silent(), LONG, |proxy| proxy.limits("max_connections_per_ip = 1"));
     let mut held = Client::connect(&scene.pki, scene.keygate.address(), &scene.lost);
     held.send(GET);
-    source.wait_for_question(&scene.lost);
+    wait_until_held(&scene, &source);
     let request = |party: &Party| request(&scene, &Arc::new(config(&scene.pki, party))).1;
     assert_eq!(request(&scene.good), "HTTP/1.1 429 Too Many Requests");
     source.clear(&scene.lost);
@@ -53,7 +54,7 @@ fn a_held_client_that_goes_away_is_noticed() {
         held
     };
     let mut finished = connect();
-    source.wait_for_question(&scene.lost);
+    wait_until_held(&scene, &source);
     finished.finish(); // close_notify and FIN
     wait_for_outcome(&scene, "client_gone", 1.0);
     drop(connect()); // FIN or a reset
@@ -70,7 +71,7 @@ fn a_held_client_that_sends_without_end_is_not_read_without_end() {
     let (scene, source) = silent(REJECT, LONG);
     let mut held = Client::connect(&scene.pki, scene.keygate.address(), &scene.lost);
     held.send("POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 67108864\r\n\r\n");
-    source.wait_for_question(&scene.lost);
+    wait_until_held(&scene, &source);
     held.tcp().set_write_timeout(Some(Duration::from_secs(2))).unwrap();
     let sent = held.send_until_stalled(&vec![0; MANY]);
     assert!(sent < MANY / 2, "{sent} bytes are more than the buffers of the kernel");
@@ -85,7 +86,7 @@ fn a_held_client_is_decided_when_the_process_drains() {
         let config = Arc::new(config(&scene.pki, &scene.lost));
         scope(|scope| {
             let held = scope.spawn(|| request(&scene, &config));
-            source.wait_for_question(&scene.lost);
+            wait_until_held(&scene, &source);
             scene.keygate.signal("TERM");
             assert_eq!(held.join().unwrap().1, response);
         });
@@ -102,7 +103,7 @@ fn a_held_client_is_closed_when_a_reload_removes_its_service() {
     });
     let mut held = Client::connect(&scene.pki, scene.keygate.address(), &scene.lost);
     held.send(GET);
-    source.wait_for_question(&scene.lost);
+    wait_until_held(&scene, &source);
     let renamed = scene.configuration.clone().set("services.name", "another");
     std::fs::write(scene.pki.path("keygate.toml"), renamed.text()).unwrap();
     scene.keygate.signal("HUP");
@@ -115,7 +116,7 @@ fn a_held_client_waits_on_through_a_reload_that_changes_nothing_for_it() {
     let (scene, source) = silent(REJECT, LONG);
     let mut held = Client::connect(&scene.pki, scene.keygate.address(), &scene.lost);
     held.send(GET);
-    source.wait_for_question(&scene.lost);
+    wait_until_held(&scene, &source);
     crate::support::write_revision(&scene.pki.path("lost.pkbf"), &[&scene.lost.spki, b"one"], 2);
     scene.keygate.wait_for_generation(2);
     source.clear(&scene.lost);

@@ -508,6 +508,7 @@ fn a_held_client_is_closed_when_the_rules_no_longer_name_it() {
     let mut held = Client::connect(&running.pki, running.address(), &running.lost);
     held.send(LAST_GET);
     source.wait_for_question(&running.lost);
+    running.wait_for_metric("keygate_confirmation_waits_active", 1.0);
     let text = running.configuration.clone().client_auth("allow = { common_names = [\"good\"] }");
     let text = text.global(&settings).text();
     std::fs::write(running.pki.path("keygate.toml"), text).unwrap();
