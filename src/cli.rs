@@ -18,11 +18,11 @@ mod exit;
 mod fetch;
 mod filter;
 mod healthcheck;
+mod help;
 mod input;
 mod key;
 mod list;
 mod log;
-mod man;
 mod output;
 mod probe;
 mod progress;
@@ -46,10 +46,24 @@ use self::config_file::{ConfigArgs, ConfigFile};
 use self::exit::{BoxedError, CliError, Exit};
 use self::output::{CliOutput, json, print, print_error, print_json};
 
+/// The command line, for the manual pages.
+#[doc(hidden)]
+#[must_use]
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// The text of a manual page, such as `keygate-run`, in Markdown.
+#[doc(hidden)]
+#[must_use]
+pub fn manual_text(name: &str) -> Option<&'static str> {
+    help::page(name)
+}
+
 /// Runs the command given by the process arguments.
 #[must_use]
 pub fn main() -> ExitCode {
-    let matches = man::with_pages(Cli::command()).try_get_matches();
+    let matches = help::with_pages(Cli::command(), "keygate").try_get_matches();
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         // Help, or wrong usage.
@@ -77,8 +91,7 @@ pub fn main() -> ExitCode {
         CliCommand::Confirm(args) => confirm::run(&args),
         CliCommand::Fetch(args) => fetch::run(&args),
         CliCommand::Proof(command) => proof::run(&command),
-        CliCommand::Completions(args) => completions::run(&args),
-        CliCommand::Man(args) => man::run(&args),
+        CliCommand::Completions(args) => completions::run(&args, Cli::command()),
     };
     match outcome {
         Ok(exit) => ExitCode::from(exit.code()),

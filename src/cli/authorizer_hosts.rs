@@ -17,188 +17,102 @@ const CERTIFICATE_HEADER: &str = "X-SSL-Cert";
 const VERIFY_HEADER: &str = "X-SSL-Verify";
 const ADDRESS_HEADER: &str = "X-Real-IP";
 
-/// A file of a host, and the first words of the parts about keygate.
-struct HostFile {
-    host: &'static str,
-    path: &'static str,
-    text: &'static str,
-    parts: &'static [&'static str],
-}
+/// A file of a host: the name of the host, the path, and the text. The parts about keygate are
+/// between lines with the comments [`BEGIN`] and [`END`].
+type HostFile = (&'static str, &'static str, &'static str);
+
+const BEGIN: &str = "# keygate: begin";
+const END: &str = "# keygate: end";
 
 macro_rules! host_file {
-    ($host:literal, $path:literal, $parts:expr) => {
-        HostFile {
-            host: $host,
-            path: concat!("deploy/authorizer/", $path),
-            text: include_str!(concat!("../../deploy/authorizer/", $path)),
-            parts: &$parts,
-        }
+    ($host:literal, $path:literal) => {
+        (
+            $host,
+            concat!("deploy/authorizer/", $path),
+            include_str!(concat!("../../deploy/authorizer/", $path)),
+        )
     };
 }
 
-const NGINX: HostFile = host_file!(
-    "nginx",
-    "nginx/nginx.conf",
-    [
-        "upstream keygate {",
-        "map $http_upgrade ",
-        "map $upgrade ",
-        "auth_request ",
-        "auth_request_set ",
-        "proxy_set_header Client-Key-Status ",
-        "proxy_set_header Upgrade ",
-        "proxy_set_header Connection ",
-        "location = /keygate {"
-    ]
-);
-const CADDY: HostFile = host_file!(
-    "Caddy",
-    "caddy/Caddyfile",
-    ["@no-websocket ", "request_header ", "forward_auth ", "reverse_proxy "]
-);
-const TRAEFIK: HostFile =
-    host_file!("Traefik", "traefik/dynamic.yaml", ["upgrades:", "client-certificate:", "keygate:"]);
-const TRAEFIK_ENTRY_POINT: HostFile =
-    host_file!("Traefik (entry point)", "traefik/traefik.yaml", ["http:"]);
-const ENVOY: HostFile = host_file!(
-    "Envoy",
-    "envoy/envoy.yaml",
-    [
-        "upgrade_configs:",
-        "- name: envoy.filters.http.header_mutation",
-        "- name: envoy.filters.http.ext_authz",
-        "- name: keygate"
-    ]
-);
-const ENVOY_NETWORK: HostFile = host_file!(
-    "Envoy (network filter)",
-    "envoy-network/envoy.yaml",
-    ["- name: envoy.filters.network.ext_authz"]
-);
-const ENVOY_XFCC: HostFile = host_file!(
-    "Envoy",
-    "envoy-xfcc/envoy.yaml",
-    [
-        "forward_client_cert_details:",
-        "set_current_client_cert_details:",
-        "upgrade_configs:",
-        "- name: envoy.filters.http.header_mutation",
-        "- name: envoy.filters.http.ext_authz",
-        "- name: keygate"
-    ]
-);
-const ENVOY_HTTP: HostFile = host_file!(
-    "Envoy (HTTP)",
-    "envoy-http/envoy.yaml",
-    [
-        "upgrade_configs:",
-        "- name: envoy.filters.http.header_mutation",
-        "- name: envoy.filters.http.ext_authz",
-        "- name: keygate"
-    ]
-);
-
-const INGRESS_NGINX: HostFile = host_file!(
-    "ingress-nginx, not run by the tests",
-    "snippets/ingress-nginx.yaml",
-    ["annotations:"]
-);
-const HAPROXY: HostFile =
-    host_file!("HAProxy", "haproxy/haproxy.cfg", ["frontend edge", "backend keygate"]);
-const HAPROXY_ENGINE: HostFile = host_file!(
-    "HAProxy (engine)",
-    "haproxy/keygate.spoe",
-    ["[keygate]", "spoe-agent keygate", "spoe-message keygate-request", "spoe-group request"]
-);
-const HAPROXY_TCP: HostFile =
-    host_file!("HAProxy (connections)", "haproxy-tcp/haproxy.cfg", ["frontend edge"]);
-const HAPROXY_TCP_ENGINE: HostFile = host_file!(
-    "HAProxy (engine for connections)",
-    "haproxy-tcp/keygate.spoe",
-    ["[keygate]", "spoe-agent keygate", "spoe-message keygate-connection", "spoe-group connection"]
-);
+const CADDY: HostFile = host_file!("Caddy", "caddy/Caddyfile");
+const ENVOY: HostFile = host_file!("Envoy", "envoy/envoy.yaml");
+const ENVOY_HTTP: HostFile = host_file!("Envoy (HTTP)", "envoy-http/envoy.yaml");
+const ENVOY_NETWORK: HostFile = host_file!("Envoy (network filter)", "envoy-network/envoy.yaml");
+const ENVOY_XFCC: HostFile = host_file!("Envoy", "envoy-xfcc/envoy.yaml");
+const HAPROXY: [HostFile; 4] = [
+    host_file!("HAProxy", "haproxy/haproxy.cfg"),
+    host_file!("HAProxy (engine)", "haproxy/keygate.spoe"),
+    host_file!("HAProxy (connections)", "haproxy-tcp/haproxy.cfg"),
+    host_file!("HAProxy (engine for connections)", "haproxy-tcp/keygate.spoe"),
+];
+const INGRESS_NGINX: HostFile =
+    host_file!("ingress-nginx, not run by the tests", "snippets/ingress-nginx.yaml");
+const NGINX: HostFile = host_file!("nginx", "nginx/nginx.conf");
+const TRAEFIK: [HostFile; 2] = [
+    host_file!("Traefik (entry point)", "traefik/traefik.yaml"),
+    host_file!("Traefik", "traefik/dynamic.yaml"),
+];
 
 /// The lines for the host of an authorizer, each part with the name of the host and its file.
 pub(super) fn snippets(config: &AuthorizerConfig) -> Vec<(String, String)> {
+    use HeaderEncoding::{EscapedPem, Rfc9440};
     let files: &[HostFile] = match (config.protocol, &config.certificate_from) {
         (AuthorizerProtocol::ExtAuthz, CertificateSource::Xfcc) => &[ENVOY_XFCC],
         (AuthorizerProtocol::ExtAuthz, _) => &[ENVOY, ENVOY_NETWORK],
-        (AuthorizerProtocol::Spop, _) => {
-            &[HAPROXY, HAPROXY_ENGINE, HAPROXY_TCP, HAPROXY_TCP_ENGINE]
-        }
+        (AuthorizerProtocol::Spop, _) => &HAPROXY,
         (AuthorizerProtocol::Http, source) => match source {
-            CertificateSource::ClientCert => &[CADDY],
+            CertificateSource::ClientCert
+            | CertificateSource::Header { encoding: Rfc9440, verify: None, .. } => &[CADDY],
             // Only nginx has a value for `verify`.
-            CertificateSource::Header {
-                encoding: HeaderEncoding::EscapedPem,
-                verify: Some(_),
-                ..
-            } => &[NGINX],
-            CertificateSource::Header {
-                encoding: HeaderEncoding::EscapedPem,
-                verify: None,
-                ..
-            } => &[ENVOY_HTTP, NGINX],
-            CertificateSource::Header {
-                encoding: HeaderEncoding::Rfc9440, verify: None, ..
-            } => &[CADDY],
+            CertificateSource::Header { encoding: EscapedPem, verify: Some(_), .. } => &[NGINX],
+            CertificateSource::Header { encoding: EscapedPem, verify: None, .. } => {
+                &[ENVOY_HTTP, NGINX]
+            }
             CertificateSource::IngressNginx => &[INGRESS_NGINX],
-            CertificateSource::Traefik => &[TRAEFIK_ENTRY_POINT, TRAEFIK],
+            CertificateSource::Traefik => &TRAEFIK,
             CertificateSource::Argument
             | CertificateSource::Attributes
             | CertificateSource::Header { .. }
             | CertificateSource::Xfcc => &[],
         },
     };
-    let files = files.iter().map(|file| {
-        let parts = file.parts.iter().filter_map(|start| part(file.text, start));
-        let parts = parts.collect::<Vec<_>>().join("\n");
-        let parts = with_names(&at_address(&parts, &config.listen), config);
-        (format!("{} (from {})", file.host, file.path), parts)
+    let files = files.iter().map(|(host, path, text)| {
+        let parts = with_names(&at_address(&parts(text), &config.listen), config);
+        (format!("{host} (from {path})"), parts)
     });
     files.collect()
 }
 
-/// The part that begins with `start`: its line, the deeper lines below, and a closing bracket.
-fn part(text: &str, start: &str) -> Option<String> {
-    let depth = |line: &str| line.len() - line.trim_start().len();
-    let mut lines = text.lines().skip_while(|line| !line.trim_start().starts_with(start));
-    let first = lines.next()?;
-    let indent = depth(first);
-    let mut part = vec![first.trim_start().to_owned()];
-    for line in lines {
-        let is_inside = line.trim().is_empty() || depth(line) > indent;
-        let is_end = depth(line) == indent && line.trim_start().starts_with('}');
-        if !is_inside && !is_end {
-            break;
-        }
-        part.push(line.get(indent..).unwrap_or_default().to_owned());
-        if is_end {
-            break;
+/// The parts of a file that are about keygate, each without the indent of its markers.
+fn parts(text: &str) -> String {
+    let mut parts = Vec::new();
+    let mut indent = None;
+    for line in text.lines() {
+        match line.trim_start() {
+            BEGIN => indent = Some(line.len() - BEGIN.len()),
+            END => {
+                indent = None;
+                parts.push("");
+            }
+            _ => parts.extend(indent.map(|indent| line.get(indent..).unwrap_or_default())),
         }
     }
-    while part.last().is_some_and(String::is_empty) {
-        part.pop();
-    }
-    Some(part.join("\n") + "\n")
+    parts.join("\n")
 }
 
 /// `text` with the address of an authorizer.
 fn at_address(text: &str, listen: &ListenAddress) -> String {
     match listen {
-        ListenAddress::Tcp(address) => text
-            .replace(&format!("unix:{SOCKET}"), &address.to_string())
-            .replace(&format!("unix/{SOCKET}"), &address.to_string())
-            .replace(&format!("unix@{SOCKET}"), &address.to_string())
-            .replace(
-                &format!("pipe: {{ path: {SOCKET} }}"),
-                &format!(
-                    "socket_address: {{ address: {}, port_value: {} }}",
-                    address.ip(),
-                    address.port()
-                ),
-            )
-            .replace(TCP, &address.to_string()),
+        ListenAddress::Tcp(address) => {
+            let pipe = format!("pipe: {{ path: {SOCKET} }}");
+            let (ip, port) = (address.ip(), address.port());
+            let socket = format!("socket_address: {{ address: {ip}, port_value: {port} }}");
+            let forms = ["unix:", "unix/", "unix@"].map(|scheme| format!("{scheme}{SOCKET}"));
+            let forms = forms.iter().map(String::as_str).chain([TCP]);
+            forms.fold(text.replace(&pipe, &socket), |text, form| {
+                text.replace(form, &address.to_string())
+            })
+        }
         ListenAddress::Unix(path) => {
             // The host has another working directory.
             let absolute = std::path::absolute(path).unwrap_or_else(|_| path.clone());
@@ -255,59 +169,39 @@ mod tests {
     use super::*;
     use crate::config::Config;
 
-    const FILES: [HostFile; 13] = [
-        NGINX,
-        CADDY,
-        TRAEFIK,
-        TRAEFIK_ENTRY_POINT,
-        ENVOY,
-        ENVOY_NETWORK,
-        ENVOY_XFCC,
-        ENVOY_HTTP,
-        HAPROXY,
-        HAPROXY_ENGINE,
-        HAPROXY_TCP,
-        HAPROXY_TCP_ENGINE,
-        INGRESS_NGINX,
-    ];
+    const FILES: [HostFile; 7] =
+        [NGINX, CADDY, ENVOY, ENVOY_NETWORK, ENVOY_XFCC, ENVOY_HTTP, INGRESS_NGINX];
+
+    fn files() -> impl Iterator<Item = HostFile> {
+        FILES.into_iter().chain(HAPROXY).chain(TRAEFIK)
+    }
 
     #[test]
-    fn every_part_is_found_and_whole() {
-        for file in FILES {
-            for start in file.parts {
-                let part = part(file.text, start).unwrap_or_else(|| panic!("{start}"));
-                let count = |bracket: char| part.matches(bracket).count();
-                assert_eq!(count('{'), count('}'), "{}: {part}", file.path);
-            }
+    fn every_part_is_whole() {
+        for (_, path, text) in files() {
+            let part = parts(text);
+            let count = |bracket: char| part.matches(bracket).count();
+            assert!(!part.is_empty() && count('{') == count('}'), "{path}: {part}");
+            assert_eq!(text.matches(BEGIN).count(), text.matches(END).count(), "{path}");
         }
-        let nginx = part(NGINX.text, "location = /keygate {").unwrap();
-        assert!(nginx.ends_with("}\n") && nginx.contains("proxy_pass_request_headers off;"));
+        let nginx = parts(NGINX.2);
+        assert!(nginx.contains("\n}\n") && nginx.contains("\n    proxy_pass_request_headers off;"));
     }
 
     /// The cluster, the server or the backend of keygate is printed once for two hooks.
     #[test]
     fn every_line_about_keygate_is_in_a_part() {
-        let parts = FILES
-            .iter()
-            .flat_map(|file| file.parts.iter().filter_map(|start| part(file.text, start)));
-        let printed: Vec<String> = parts.collect();
+        let printed: Vec<String> = files().map(|(_, _, text)| parts(text)).collect();
         let lines: HashSet<_> =
             printed.iter().flat_map(|part| part.lines().map(str::trim)).collect();
-        for file in FILES {
-            for line in file.text.lines().map(str::trim) {
-                // Envoy passes on the upgrades that it lists.
-                let is_list =
-                    ["upgrade_configs:", "- upgrade_type:"].iter().any(|it| line.starts_with(it));
+        for (_, path, text) in files() {
+            for line in text.lines().map(str::trim) {
                 let lower = line.to_ascii_lowercase().replace(['_', '.'], "-");
                 let is_about_keygate = ["keygate", "key-status", "alias", "upgrade"]
                     .iter()
                     .any(|word| lower.contains(word));
                 let is_comment = line.starts_with('#');
-                assert!(
-                    is_comment || is_list || !is_about_keygate || lines.contains(line),
-                    "{}: {line}",
-                    file.path
-                );
+                assert!(is_comment || !is_about_keygate || lines.contains(line), "{path}: {line}");
             }
         }
     }
@@ -315,10 +209,10 @@ mod tests {
     #[test]
     fn a_part_has_the_address_of_the_authorizer() {
         let path = ListenAddress::Unix("/run/other.sock".into());
-        let text = at_address(&part(CADDY.text, "forward_auth ").unwrap(), &path);
-        assert!(text.starts_with("forward_auth unix//run/other.sock {"), "{text}");
+        let text = at_address(&parts(CADDY.2), &path);
+        assert!(text.contains("\nforward_auth unix//run/other.sock {"), "{text}");
         let tcp = ListenAddress::Tcp("127.0.0.1:7".parse().unwrap());
-        let text = at_address(&part(ENVOY.text, "- name: keygate").unwrap(), &tcp);
+        let text = at_address(&parts(ENVOY.2), &tcp);
         assert!(text.contains("{ address: 127.0.0.1, port_value: 7 }"), "{text}");
     }
 

@@ -1,11 +1,11 @@
 //! The commands with their help, and the version.
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 use super::config_file::ConfigFile;
 use super::{
-    completions, config, confirm, demo, drain, fetch, filter, healthcheck, key, list, man, probe,
-    proof, reload, report, service, status, validate,
+    completions, config, confirm, demo, drain, fetch, filter, healthcheck, key, list, probe, proof,
+    reload, report, service, status, validate,
 };
 
 /// A TLS-terminating reverse proxy that rejects clients whose keys are compromised or weak.
@@ -135,9 +135,6 @@ pub(super) enum CliCommand {
     Proof(proof::ProofCommand),
     /// Print a completion script for a shell.
     Completions(completions::Args),
-    /// Write the manual pages.
-    #[command(hide = true)]
-    Man(man::Args),
 }
 
 /// The version for `--version`. `build.rs` sets the commit and the target.
@@ -149,19 +146,3 @@ const LONG_VERSION: &str = concat!(
     env!("KEYGATE_TARGET"),
     "\ncryptography: AWS-LC (aws-lc-rs), TLS: rustls"
 );
-
-/// The command line without hidden commands.
-///
-/// The generators of completions and manual pages include hidden commands.
-pub(super) fn public_command() -> clap::Command {
-    let all = Cli::command();
-    let public = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
-    let about = all.get_about().cloned().unwrap_or_default();
-    let long_about = all.get_long_about().cloned().unwrap_or_default();
-    clap::Command::new("keygate")
-        .version(env!("CARGO_PKG_VERSION"))
-        .about(about)
-        .long_about(long_about)
-        .subcommand_required(true)
-        .subcommands(public)
-}

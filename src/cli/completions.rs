@@ -21,8 +21,8 @@ enum Shell {
     Zsh,
 }
 
-pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let mut command = super::command_line::public_command();
+/// Prints the script for `command`.
+pub(super) fn run(args: &Args, mut command: clap::Command) -> Result<Exit, CliError> {
     let mut script = Vec::new(); // the generator panics on a write error
     let shell = match args.shell {
         Shell::Bash => clap_complete::Shell::Bash,

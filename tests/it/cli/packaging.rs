@@ -1,9 +1,9 @@
-//! Files that the program generates for packages: shell completions and manual pages.
+//! Files for packages: shell completions and manual pages.
 
 use std::collections::BTreeMap;
 use std::fs::read_to_string;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
@@ -107,7 +107,10 @@ fn zsh_and_fish_load_their_completions() {
 /// The manual pages by their names.
 fn pages(directory: &Path) -> BTreeMap<String, String> {
     let out = directory.join("made/for/it");
-    assert_eq!(printed(keygate(&["man", "--out", out.to_str().unwrap()])), "");
+    let mut command = Command::new(env!("CARGO"));
+    command.current_dir(env!("CARGO_MANIFEST_DIR"));
+    command.args(["run", "--quiet", "--locked", "--package", "xtask", "--", "man"]).arg(&out);
+    assert_eq!(printed(command.output().unwrap()), "");
     let files = std::fs::read_dir(out).unwrap().map(|entry| entry.unwrap());
     let named = files.map(|file| (file.file_name().into_string().unwrap(), file.path()));
     named.map(|(name, path)| (name, read_to_string(path).unwrap())).collect()
@@ -248,7 +251,7 @@ fn the_version_has_the_commit_of_a_package_without_git() {
     let unpacked = directory.path().join("keygate-0.1.0");
     std::fs::create_dir(&unpacked).unwrap();
     let commit = |given: &str| {
-        let mut command = std::process::Command::new(&program);
+        let mut command = Command::new(&program);
         command.current_dir(&unpacked).envs([("PROFILE", "release"), ("TARGET", "a-target")]);
         let output = printed(command.env("KEYGATE_COMMIT", given).output().unwrap());
         assert!(output.contains("cargo:rustc-env=KEYGATE_TARGET=a-target\n"), "{output}");
