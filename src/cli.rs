@@ -14,6 +14,7 @@ mod confirm;
 mod counted;
 mod demo;
 mod drain;
+mod duration;
 mod exit;
 mod fetch;
 mod filter;
@@ -33,6 +34,7 @@ mod run;
 mod service;
 mod signature;
 mod status;
+mod tls_client;
 mod validate;
 mod verdict_rows;
 
@@ -40,11 +42,13 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
+use tokio::runtime::{Builder, Runtime};
 
 use self::command_line::{Cli, CliCommand};
 use self::config_file::{ConfigArgs, ConfigFile};
 use self::exit::{BoxedError, CliError, Exit};
 use self::output::{CliOutput, json, print, print_error, print_json};
+use crate::resolver::Resolver;
 
 /// The command line, for the manual pages.
 #[doc(hidden)]
@@ -58,6 +62,17 @@ pub fn command() -> clap::Command {
 #[must_use]
 pub fn manual_text(name: &str) -> Option<&'static str> {
     help::page(name)
+}
+
+/// A runtime for the requests of a command, on this thread.
+fn runtime() -> Result<Runtime, CliError> {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| CliError::system("cannot start a runtime", error))
+}
+
+/// Threads that look names up.
+fn resolver() -> Result<Resolver, CliError> {
+    Resolver::start().map_err(|error| CliError::system("cannot start the resolver threads", error))
 }
 
 /// Runs the command given by the process arguments.

@@ -1,6 +1,7 @@
 //! HTTP client for the admin address of a running proxy.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,9 +15,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 
-use super::{BoxedError, CliError};
+use super::{BoxedError, CliError, runtime};
 use crate::config::ListenAddress;
 
 /// Maximum size of a response body, in bytes; a larger body is an error.
@@ -50,10 +51,13 @@ pub(super) enum AdminError {
 
 impl AdminClient {
     /// `timeout` limits each request, from the connect to the last byte of the response.
-    pub(super) fn new(address: &ListenAddress, timeout: Duration) -> Result<Self, CliError> {
-        let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| CliError::system("cannot start a runtime", error))?;
-        Ok(Self { address: address.clone(), timeout, runtime })
+    pub(super) fn new(address: ListenAddress, timeout: Duration) -> Result<Self, CliError> {
+        Ok(Self { address, timeout, runtime: runtime()? })
+    }
+
+    /// A client for the proxy with the configuration in `file`.
+    pub(super) fn of_proxy(file: &Path, timeout: Duration) -> Result<Self, CliError> {
+        Self::new(ListenAddress::read_admin(file)?, timeout)
     }
 
     /// Returns the response body of a GET.
@@ -77,13 +81,15 @@ impl AdminClient {
 
     /// Converts a JSON value of a response.
     pub(super) fn parse_value<T: DeserializeOwned>(&self, value: &Value) -> Result<T, AdminError> {
-        json::from_value(value)
-            .map_err(|source| AdminError::Json { address: self.address.clone(), source })
+        json::from_value(value).map_err(|source| self.unexpected(source))
     }
 
     fn parse<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, AdminError> {
-        json::parse(body)
-            .map_err(|source| AdminError::Json { address: self.address.clone(), source })
+        json::parse(body).map_err(|source| self.unexpected(source))
+    }
+
+    fn unexpected(&self, source: JsonError) -> AdminError {
+        AdminError::Json { address: self.address.clone(), source }
     }
 
     fn request(&self, method: Method, path: &str, json: String) -> Result<Bytes, AdminError> {
@@ -148,15 +154,6 @@ async fn exchange<IO: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let body = Limited::new(response.into_body(), MAX_BODY).collect().await?.to_bytes();
     driven.abort();
     Ok((status, body))
-}
-
-/// Parses the value of `--timeout`.
-pub(super) fn parse_timeout(text: &str) -> Result<Duration, String> {
-    match humantime::parse_duration(text) {
-        Ok(Duration::ZERO) => Err("the timeout must not be zero".to_owned()),
-        Ok(duration) => Ok(duration),
-        Err(error) => Err(format!("{error}; write a number and a unit, such as 500ms or 2s")),
-    }
 }
 
 #[cfg(test)]

@@ -1,25 +1,22 @@
 //! `keygate confirm`: asks a source of proofs about keys.
 
-mod pace;
 mod questions;
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::ValueHint;
 use keygate_core::proof::form;
 use keygate_core::spki::Fingerprint;
 use serde::Serialize;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 
-use self::pace::Pace;
 use self::questions::{AskedKey, QuestionMaker};
 use super::counted::counted;
 use super::input::{self, FoundSubject};
-use super::{CliError, CliOutput, ConfigArgs, Exit, print_error, proof};
+use super::{CliError, CliOutput, ConfigArgs, Exit, print_error, proof, resolver, runtime};
 use crate::config::{CanaryConfig, Config, ConfirmConfig, SourceUrl};
 use crate::confirm::{DirectAnswer, DirectSource};
-use crate::resolver::Resolver;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -98,46 +95,42 @@ struct PlannedRow<'a> {
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum pause for which the command waits if the source asks for one, 60 s.
 const MAX_PAUSE: Duration = Duration::from_secs(60);
+/// Requests at once before the rate applies, as for the proxy.
+const BURST: u32 = 10;
 /// Attempts at one question if the source asks for pauses.
 const ATTEMPTS: u32 = 3;
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let Source { config, file, state_dir, questions } = source(args)?;
     if let Some(directory) = args.save.as_deref().filter(|_| !args.dry_run) {
-        proof::check_directory("--save", directory)?;
+        proof::check_directory(directory)?;
     }
-    let resolver = Resolver::start()
-        .map_err(|error| CliError::system("cannot start the resolver threads", error))?;
-    let source = DirectSource::new(&config, state_dir.as_deref(), resolver);
+    let source = DirectSource::new(&config, state_dir.as_deref(), resolver()?);
     let source = source.map_err(|error| match &file {
         Some(file) => CliError::start(file, error),
         None => error.into(),
     })?;
-    let runtime = Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| CliError::system("cannot start a runtime", error))?;
-    let name = source.name();
-    let pace = Pace::new(config.url.as_ref().map(|_| config.rate));
     let mut asker = Asker {
         args,
+        name: source.name(),
         source,
-        name,
-        runtime,
-        pace,
+        runtime: runtime()?,
+        interval: config.url.map_or(Duration::ZERO, |_| Duration::from_secs(1) / config.rate),
+        open_at: None,
         output: CliOutput::new(),
         counts: AnswerCounts::default(),
     };
     let counts =
         input::for_each_subject(&args.inputs, &args.passphrase, |subject| match subject {
             FoundSubject::Fingerprint { input, line, fingerprint } => {
-                asker.fetch(input, line, fingerprint)
+                asker.fetch((input, line), fingerprint)
             }
             FoundSubject::Key(key) => {
-                let asked = questions.ask(key.spki, None, args.all);
-                asker.ask(key.input, key.line, asked)
+                asker.ask((key.input, key.line), questions.ask(key.spki, None, args.all))
             }
             FoundSubject::Reported { key, encoding } => {
                 let asked = questions.ask(key.spki, encoding.as_deref(), args.all);
-                asker.ask(key.input, key.line, asked)
+                asker.ask((key.input, key.line), asked)
             }
         })?;
     asker.output.flush()?;
@@ -218,35 +211,33 @@ struct Asker<'a> {
     source: DirectSource,
     name: String,
     runtime: Runtime,
-    pace: Pace,
+    /// Time between two requests to the URL, by its rate; zero without a URL.
+    interval: Duration,
+    /// When the next request may be sent, or earlier by up to [`BURST`] intervals after a pause.
+    open_at: Option<Instant>,
     output: CliOutput,
     counts: AnswerCounts,
 }
 
+/// An input and a line in it.
+type Place<'a> = (&'a str, Option<u64>);
+
 impl Asker<'_> {
-    fn ask(&mut self, input: &str, line: Option<u64>, asked: AskedKey) -> Result<(), CliError> {
+    fn ask(&mut self, place: Place<'_>, asked: AskedKey) -> Result<(), CliError> {
         let Some((first, first_name)) = asked.first() else {
             self.counts.not_asked += 1;
             return Ok(());
         };
         if self.args.dry_run {
             return asked.named().try_for_each(|(fingerprint, encoding)| {
-                self.plan(input, line, fingerprint, Some(encoding))
+                self.plan(place, fingerprint, Some(encoding))
             });
         }
         let answer = self.with_pauses(asked.encodings().len(), |asker| {
             asker.runtime.block_on(asker.source.ask(asked.encodings()))
         });
-        let mut row = ConfirmRow {
-            input,
-            line,
-            verdict: "probable",
-            fingerprint: first.to_string(),
-            encoding: Some(first_name),
-            source: self.name.clone(),
-            saved: None,
-            error: None,
-        };
+        let mut row = self.row(place, first, "probable");
+        row.encoding = Some(first_name);
         match answer {
             DirectAnswer::Confirmed { fingerprint, body, file } => {
                 self.counts.confirmed += 1;
@@ -258,26 +249,20 @@ impl Asker<'_> {
                     row.source = file.display().to_string();
                 }
             }
-            DirectAnswer::RateLimited(pause) => {
-                row.error = Some(format!("429 Too Many Requests, again in {} s", pause.as_secs()));
-            }
+            DirectAnswer::RateLimited(pause) => row.error = Some(rate_limited(pause)),
             DirectAnswer::Unanswered(error) => row.error = Some(error),
-            DirectAnswer::Unknown => {}
-            DirectAnswer::UnknownForCertain if asked.is_in_other_filter() => {}
-            DirectAnswer::UnknownForCertain => row.verdict = "cleared",
+            DirectAnswer::UnknownForCertain if !asked.is_in_other_filter() => {
+                row.verdict = "cleared";
+            }
+            DirectAnswer::Unknown | DirectAnswer::UnknownForCertain => {}
         }
         self.show(&row)
     }
 
     /// Fetches the proof for a fingerprint. Without the key, its signature cannot be verified.
-    fn fetch(
-        &mut self,
-        input: &str,
-        line: Option<u64>,
-        fingerprint: Fingerprint,
-    ) -> Result<(), CliError> {
+    fn fetch(&mut self, place: Place<'_>, fingerprint: Fingerprint) -> Result<(), CliError> {
         if self.args.dry_run {
-            return self.plan(input, line, fingerprint, None);
+            return self.plan(place, fingerprint, None);
         }
         let answer = self.with_pauses(1, |asker| {
             match asker.runtime.block_on(asker.source.fetch(&fingerprint)) {
@@ -286,32 +271,44 @@ impl Asker<'_> {
                 Err(answer) => answer,
             }
         });
-        let mut row = ConfirmRow {
-            input,
-            line,
-            verdict: "unverified",
-            fingerprint: fingerprint.to_string(),
-            encoding: None,
-            source: self.name.clone(),
-            saved: None,
-            error: None,
-        };
-        match answer {
+        let mut row = self.row(place, fingerprint, "unverified");
+        row.error = Some(match answer {
             DirectAnswer::Confirmed { body, .. } => match form(&body) {
                 Ok(kid) if kid == fingerprint => {
                     row.saved = self.save(fingerprint, &body)?;
-                    row.error = Some("a proof that cannot be verified without the key".to_owned());
+                    "a proof that cannot be verified without the key".to_owned()
                 }
-                Ok(_) => row.error = Some("a proof of another key".to_owned()),
-                Err(reason) => row.error = Some(reason.to_string()),
+                Ok(_) => "a proof of another key".to_owned(),
+                Err(reason) => reason.to_string(),
             },
-            DirectAnswer::RateLimited(_) => row.error = Some("429 Too Many Requests".to_owned()),
-            DirectAnswer::Unanswered(error) => row.error = Some(error),
+            DirectAnswer::RateLimited(pause) => rate_limited(pause),
+            DirectAnswer::Unanswered(error) => error,
             DirectAnswer::Unknown | DirectAnswer::UnknownForCertain => {
-                row.error = Some("not known to the source".to_owned());
+                "not known to the source".to_owned()
             }
-        }
+        });
         self.show(&row)
+    }
+
+    fn row<'a>(
+        &self,
+        (input, line): Place<'a>,
+        fingerprint: Fingerprint,
+        verdict: &'static str,
+    ) -> ConfirmRow<'a> {
+        let (fingerprint, source) = (fingerprint.to_string(), self.name.clone());
+        let (encoding, saved, error) = (None, None, None);
+        ConfirmRow { input, line, verdict, fingerprint, encoding, source, saved, error }
+    }
+
+    /// Sleeps until this number of requests may be sent to the URL.
+    fn wait_for_turn(&mut self, requests: usize) {
+        let now = Instant::now();
+        let after_pause = now.checked_sub(self.interval * BURST).unwrap_or(now);
+        let open_at = self.open_at.map_or(after_pause, |open_at| open_at.max(after_pause));
+        let open_at = open_at + self.interval * u32::try_from(requests).unwrap_or(BURST);
+        self.open_at = Some(open_at);
+        std::thread::sleep(open_at.saturating_duration_since(now));
     }
 
     /// Asks at the pace of the configuration, and again after a pause that the source asks for.
@@ -322,7 +319,7 @@ impl Asker<'_> {
     ) -> DirectAnswer {
         let mut attempt = 1;
         loop {
-            self.pace.wait(requests);
+            self.wait_for_turn(requests);
             let answer = ask(self);
             let DirectAnswer::RateLimited(pause) = answer else { return answer };
             if attempt == ATTEMPTS || pause > MAX_PAUSE {
@@ -356,8 +353,7 @@ impl Asker<'_> {
 
     fn plan(
         &mut self,
-        input: &str,
-        line: Option<u64>,
+        (input, line): Place<'_>,
         fingerprint: Fingerprint,
         encoding: Option<&'static str>,
     ) -> Result<(), CliError> {
@@ -370,4 +366,8 @@ impl Asker<'_> {
         let encoding = encoding.unwrap_or("-");
         self.output.line(format_args!("{}/{fingerprint} {encoding} {position}", self.name))
     }
+}
+
+fn rate_limited(pause: Duration) -> String {
+    format!("429 Too Many Requests, again in {} s", pause.as_secs())
 }

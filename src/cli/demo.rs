@@ -5,25 +5,28 @@
 //! compromised, and that "carol" is admitted although her key is in the filter. All files are in a
 //! temporary directory, which is deleted at the end.
 
-mod client;
 mod http_server;
 mod pki;
-mod rejection;
-mod source;
 
-use std::io;
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use clap::ValueHint;
+use http_body_util::Full;
+use hyper::{Response, StatusCode};
 use keygate_core::pkbf::{self, Filter, Overwrite, Parameters};
-use keygate_core::unix_time;
+use keygate_core::{proof, unix_time};
+use rustls::{AlertDescription, RootCertStore};
+use serde_json::Value;
 
-use self::pki::DemoPki;
-use self::rejection::Rejection;
-use self::source::DemoSource;
+use self::pki::{DemoParty, DemoPki};
+use super::admin_client::AdminClient;
 use super::run::SignalHandler;
-use super::{CliError, Exit, log, print};
+use super::{CliError, Exit, log, print, tls_client};
 use crate::config::{Config, ListenAddress};
 use crate::metrics::LogMetrics;
 use crate::process::inherited_sockets::InheritedSockets;
@@ -50,11 +53,9 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let pki =
         DemoPki::generate(directory).map_err(|error| CliError::system("the demo CA", error))?;
     let filter = create_filter(&pki, directory)
-        .map_err(|error| CliError::Filter { path: directory.join(FILTER), source: error })?;
+        .map_err(|error| CliError::file(&directory.join(FILTER), error))?;
     let upstream = http_server::start_upstream().map_err(failed)?;
-    let source = DemoSource::new([&pki.mallory, &pki.canary])
-        .map_err(|error| CliError::system("the proofs of the demo", error))?;
-    let source = source.start().map_err(failed)?;
+    let source = start_source([&pki.mallory, &pki.canary])?;
     std::fs::create_dir(directory.join(PROOFS)).map_err(failed)?;
     let config = write_configuration(directory, upstream, source)?;
     let logs = LogMetrics::new().map_err(ServerError::Metrics)?;
@@ -86,12 +87,11 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
 
 /// Writes the files that `keygate probe` needs: "good" is clean, "mallory" is in the filter.
 fn write(directory: &Path) -> Result<Exit, CliError> {
-    let error = |source| CliError::File { path: directory.to_owned(), source };
-    std::fs::create_dir(directory).map_err(error)?;
+    std::fs::create_dir(directory).map_err(|error| CliError::io(directory, &error))?;
     let pki =
         DemoPki::generate(directory).map_err(|error| CliError::system("the demo CA", error))?;
     let filter = create_filter(&pki, directory)
-        .map_err(|error| CliError::Filter { path: directory.join(FILTER), source: error })?;
+        .map_err(|error| CliError::file(&directory.join(FILTER), error))?;
     print(format_args!("{}: the keys of mallory and carol", filter.display()))?;
     Ok(Exit::Done)
 }
@@ -152,29 +152,90 @@ drain_timeout = "5s"
 }
 
 fn show_clients(pki: &DemoPki, address: SocketAddr, admin: &str) -> Result<(), CliError> {
-    let response = client::get(pki, &pki.good, address)
+    let response = get(pki, &pki.good, address)
         .map_err(|error| CliError::system("the client good was not admitted", error))?;
     print(format_args!("good is admitted:     {}", response.lines().next().unwrap_or_default()))?;
     // The first connection is held while the source is asked. The answer rejects the second one in
     // the handshake.
-    let _ = client::get(pki, &pki.mallory, address);
-    let alert = match client::get(pki, &pki.mallory, address) {
-        Err(error) => client::rejecting_alert(&error)
-            .ok_or_else(|| CliError::system("the client mallory got another error", error))?,
+    let _ = get(pki, &pki.mallory, address);
+    let alert = match get(pki, &pki.mallory, address) {
+        Err(error) if tls_client::alert(&error) == Some(AlertDescription::AccessDenied) => {
+            "access_denied"
+        }
+        Err(error) if tls_client::alert(&error) == Some(AlertDescription::CertificateRevoked) => {
+            "certificate_revoked"
+        }
+        Err(error) => return Err(CliError::system("the client mallory got another error", error)),
         Ok(_) => return Err(CliError::system("the demo", "the client mallory was admitted")),
     };
-    let Rejection { verdict, filter, .. } = rejection::confirmed(admin)?;
-    let filter = filter.unwrap_or_default();
+    let filter = filter_of_confirmed(admin)?;
     print(format_args!("mallory is rejected:  TLS alert {alert}"))?;
     print(format_args!(
-        "  because             the verdict on her key is \"{verdict}\", found in the filter \"{filter}\" and proved by the source"
+        "  because             the verdict on her key is \"confirmed\", found in the filter \"{filter}\" and proved by the source"
     ))?;
-    let response = client::get(pki, &pki.carol, address)
+    let response = get(pki, &pki.carol, address)
         .map_err(|error| CliError::system("the client carol was not admitted", error))?;
     print(format_args!("carol is admitted:    {}", response.lines().next().unwrap_or_default()))?;
     print(format_args!(
         "  because             the source does not know her key: the hit in \"{filter}\" is a false positive"
     ))
+}
+
+/// Maximum time for a response, 60 s: longer than every timeout of the configuration.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Sends GET `/` with the certificate of `party`, and returns the whole response.
+fn get(pki: &DemoPki, party: &DemoParty, address: SocketAddr) -> io::Result<String> {
+    let mut trust_anchors = RootCertStore::empty();
+    trust_anchors.add(pki.ca.clone()).map_err(io::Error::other)?;
+    let (chain, key) = party.credentials();
+    let config = tls_client::client_config(trust_anchors, chain, key).map_err(io::Error::other)?;
+    let mut tls = tls_client::connect(&config, address, address.ip().into(), TIMEOUT)?;
+    write!(tls, "GET / HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let mut response = String::new();
+    tls.read_to_string(&mut response)?;
+    Ok(response)
+}
+
+/// Starts a source of proofs that responds like the pwnedkeys API for the keys of `parties`.
+fn start_source(parties: [&DemoParty; 2]) -> Result<SocketAddr, CliError> {
+    let mut proofs = HashMap::new();
+    for party in parties {
+        let created = proof::create(&party.private_key())
+            .map_err(|error| CliError::system("the proofs of the demo", error))?;
+        proofs.extend(created.into_iter().map(|it| (format!("/{}", it.fingerprint), it.json)));
+    }
+    let started = http_server::start("keygate-demo-source", move |request| {
+        let proof = proofs.get(request.uri().path());
+        let body = proof.map_or("this key is not known\n", String::as_str);
+        let mut response = Response::new(Full::new(Bytes::from(body.to_owned())));
+        if proof.is_none() {
+            *response.status_mut() = StatusCode::NOT_FOUND;
+        }
+        response
+    });
+    started.map_err(|error| CliError::system("the source of the demo", error))
+}
+
+/// The filter with the key of a client that was rejected because its key is confirmed, from the
+/// report at the admin address. The worker adds the client after the alert.
+fn filter_of_confirmed(admin: &str) -> Result<String, CliError> {
+    let address = admin
+        .parse()
+        .map_err(|error: std::net::AddrParseError| CliError::system("the demo", error))?;
+    let admin = AdminClient::new(ListenAddress::Tcp(address), TIMEOUT)?;
+    let deadline = Instant::now() + TIMEOUT;
+    while Instant::now() < deadline {
+        let report: Value = admin.get_json("/report")?;
+        let clients = report["clients"].as_array().into_iter().flatten();
+        let mut confirmed =
+            clients.filter(|it| it["action"] == "reject" && it["verdict"] == "confirmed");
+        if let Some(filter) = confirmed.find_map(|it| it["filter"].as_str()) {
+            return Ok(filter.to_owned());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Err(CliError::system("the demo", "the report has no rejected client"))
 }
 
 fn show_commands(directory: &Path, filter: &Path, address: SocketAddr) -> Result<(), CliError> {

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use super::admin_client::AdminClient;
 use super::{CliError, ConfigFile, Exit, json, print, print_json};
-use crate::config::ListenAddress;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -35,8 +34,7 @@ struct Drained {
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let address = ListenAddress::read_admin(&args.config.path())?;
-    let admin = AdminClient::new(&address, TIMEOUT)?;
+    let admin = AdminClient::of_proxy(&args.config.path(), TIMEOUT)?;
     let request = json(&DrainRequest { drained: !args.undo })?;
     let state: Drained = admin.post_json("/drain", request)?;
     if args.json {

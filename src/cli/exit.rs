@@ -14,16 +14,14 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use keygate_core::pkbf::FilterError;
 use keygate_core::regular_file::explain;
-use keygate_core::signature::SignatureError;
 
 use super::admin_client::AdminError;
 use crate::config::{ConfigError, KeyLines, LocatedProblem};
 use crate::confirm::ConfirmError;
 use crate::process::sandbox::SandboxError;
 use crate::server::ServerError;
-use crate::snapshot::{ListFileError, LoadError};
+use crate::snapshot::LoadError;
 
 /// Outcome of a command that ran to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,24 +67,17 @@ pub(super) enum CliError {
     Config(#[from] ConfigError),
     #[error(transparent)]
     Confirm(#[from] ConfirmError),
-    #[error("{}: {}", path.display(), explain(source))]
-    File { path: PathBuf, source: io::Error },
+    /// A file that cannot be used.
     #[error("{}: {source}", path.display())]
-    Filter { path: PathBuf, source: FilterError },
-    #[error("{}: {source}", path.display())]
-    List { path: PathBuf, source: ListFileError },
+    File { path: PathBuf, source: BoxedError },
     #[error("{0}")]
     Operation(String),
     #[error("cannot write the result: {0}")]
     Output(#[source] io::Error),
-    #[error("{0}")]
-    Parameters(#[source] FilterError),
     #[error("{source}")]
     Sandbox { configuration: PathBuf, source: SandboxError },
     #[error(transparent)]
     Server(#[from] ServerError),
-    #[error("{}: {source}", path.display())]
-    Signature { path: PathBuf, source: SignatureError },
     /// A file, address or setting in `configuration` cannot be used.
     #[error("{source}")]
     Start { configuration: PathBuf, source: ServerError },
@@ -103,6 +94,16 @@ impl CliError {
         Self::System { operation, source: source.into() }
     }
 
+    /// The file at `path` cannot be used.
+    pub(super) fn file(path: &Path, source: impl Into<BoxedError>) -> Self {
+        Self::File { path: path.to_owned(), source: source.into() }
+    }
+
+    /// The file at `path` cannot be opened, read or written.
+    pub(super) fn io(path: &Path, source: &io::Error) -> Self {
+        Self::file(path, explain(source))
+    }
+
     /// A file, address or setting in `configuration` cannot be used.
     pub(super) fn start(configuration: &Path, source: impl Into<ServerError>) -> Self {
         Self::Start { configuration: configuration.to_owned(), source: source.into() }
@@ -110,59 +111,33 @@ impl CliError {
 
     /// The error, with one line for each problem of the configuration and each unusable file.
     pub(super) fn lines(&self) -> Vec<String> {
-        match self {
-            Self::Config(error) => error.lines(),
-            Self::Sandbox { .. } | Self::Start { .. } => {
-                self.located().iter().map(ToString::to_string).collect()
-            }
-            Self::Server(ServerError::Load(errors)) => errors.lines(),
-            Self::Admin(_)
-            | Self::Confirm(_)
-            | Self::File { .. }
-            | Self::Filter { .. }
-            | Self::List { .. }
-            | Self::Operation(_)
-            | Self::Output(_)
-            | Self::Parameters(_)
-            | Self::Server(_)
-            | Self::Signature { .. }
-            | Self::System { .. }
-            | Self::Usage(_) => vec![self.to_string()],
+        if let Self::Config(error) = self {
+            return error.lines();
+        }
+        if let Self::Server(ServerError::Load(errors)) = self {
+            return errors.lines();
+        }
+        match self.located() {
+            located if located.is_empty() => vec![self.to_string()],
+            located => located.iter().map(ToString::to_string).collect(),
         }
     }
 
     /// The errors of what the configuration names, with file and line; none for other errors.
     pub(super) fn located(&self) -> Vec<LocatedProblem> {
-        let (configuration, problems) = match self {
-            Self::Sandbox { configuration, source } => (configuration, vec![source.placed()]),
-            Self::Start { configuration, source } => (configuration, source.problems()),
-            Self::Admin(_)
-            | Self::Config(_)
-            | Self::Confirm(_)
-            | Self::File { .. }
-            | Self::Filter { .. }
-            | Self::List { .. }
-            | Self::Operation(_)
-            | Self::Output(_)
-            | Self::Parameters(_)
-            | Self::Server(_)
-            | Self::Signature { .. }
-            | Self::System { .. }
-            | Self::Usage(_) => return Vec::new(),
-        };
-        KeyLines::read(configuration).locate(problems)
+        if let Self::Sandbox { configuration, source } = self {
+            return KeyLines::read(configuration).locate(vec![source.placed()]);
+        }
+        if let Self::Start { configuration, source } = self {
+            return KeyLines::read(configuration).locate(source.problems());
+        }
+        Vec::new()
     }
 
     pub(super) fn exit_code(&self) -> u8 {
         match self {
-            Self::Config(_) | Self::Parameters(_) | Self::Usage(_) => 2,
-            Self::Admin(_)
-            | Self::Confirm(_)
-            | Self::File { .. }
-            | Self::Filter { .. }
-            | Self::List { .. }
-            | Self::Operation(_)
-            | Self::Signature { .. } => 3,
+            Self::Config(_) | Self::Usage(_) => 2,
+            Self::Admin(_) | Self::Confirm(_) | Self::File { .. } | Self::Operation(_) => 3,
             Self::Output(_) | Self::Sandbox { .. } | Self::System { .. } => 4,
             Self::Server(source) | Self::Start { source, .. } => exit_code_of(source),
         }
@@ -172,11 +147,10 @@ impl CliError {
 fn exit_code_of(error: &ServerError) -> u8 {
     match error {
         ServerError::InheritedSockets(_) | ServerError::Metrics(_) => 2,
-        ServerError::Load(errors) => {
-            let lacks_thread = errors.iter().any(|it| matches!(it, LoadError::Thread(_)));
-            if lacks_thread { 4 } else { 3 }
+        ServerError::Load(errors) if errors.iter().any(|it| matches!(it, LoadError::Thread(_))) => {
+            4
         }
-        ServerError::Confirm(_) | ServerError::Traces(_) => 3,
+        ServerError::Confirm(_) | ServerError::Load(_) | ServerError::Traces(_) => 3,
         ServerError::AccessLog(_)
         | ServerError::AccessLogFile { .. }
         | ServerError::Bind(_)

@@ -7,13 +7,14 @@ use std::time::Duration;
 use clap::ValueHint;
 use keygate_core::regular_file::FileSize;
 use serde::Serialize;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::{interval as interval_of_ticks, sleep};
+use tokio::time::{interval, sleep};
 
 use super::counted::{counted, counted_entries};
+use super::duration::parse_duration;
 use super::progress::Spinner;
-use super::{CliError, CliOutput, ConfigArgs, Exit, print_error};
+use super::{CliError, CliOutput, ConfigArgs, Exit, print_error, resolver, runtime};
 use crate::config::{Config, SourceUrl};
 use crate::fetch::{
     BADKEYS_URL, FetchCounts, FetchJob, FetchOutcome, FetchedFile, FileKind, write_textfile,
@@ -41,7 +42,7 @@ pub(super) struct Args {
     #[arg(long, conflicts_with = "every")]
     missing: bool,
     /// Repeat after this time, such as "1h", until SIGTERM. After an error, repeat earlier.
-    #[arg(long, value_name = "TIME", value_parser = interval)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     every: Option<Duration>,
     /// Write metrics to this file, for the textfile collector of the node exporter.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -78,26 +79,12 @@ struct FetchRow<'a> {
     error: Option<String>,
 }
 
-fn interval(text: &str) -> Result<Duration, String> {
-    match humantime::parse_duration(text) {
-        Ok(time) if time.is_zero() => Err("0 would never pause; give a longer time".to_owned()),
-        Ok(time) if time > Duration::from_secs(365 * 86_400) => {
-            Err("longer than a year, the maximum".to_owned())
-        }
-        Ok(time) => Ok(time),
-        Err(_) => Err("write a number and a unit, such as \"15m\" or \"1h\"".to_owned()),
-    }
-}
-
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let mut jobs = jobs(args)?;
     if args.missing {
         jobs.retain(|job| !job.path().exists());
     }
-    let resolver = Resolver::start()
-        .map_err(|error| CliError::system("cannot start the resolver threads", error))?;
-    let runtime = Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| CliError::system("cannot start a runtime", error))?;
+    let (resolver, runtime) = (resolver()?, runtime()?);
     match args.every {
         None => {
             let is_complete = runtime.block_on(run_all(args, &jobs, &resolver))?;
@@ -127,12 +114,8 @@ fn jobs(args: &Args) -> Result<Vec<FetchJob>, CliError> {
 
 fn badkeys(args: &Args, directory: &Path) -> Result<FetchJob, CliError> {
     let url = SourceUrl::without_credentials(&args.url);
-    let parsed = SourceUrl::parse_file(&args.url);
-    let problem = match parsed {
-        None => " is not the URL of a file: write https://HOST/badkeysdata.json",
-        Some(it) if it.is_blocklist() => {
-            " is the URL of a list: give that of badkeysdata.json, which names the list"
-        }
+    let problem = match SourceUrl::parse_file(&args.url).filter(|it| !it.is_blocklist()) {
+        None => " is not the URL of badkeysdata.json: write https://HOST/badkeysdata.json",
         Some(it) if !it.is_authenticated() => {
             ": http:// to another machine lets anybody on the way replace the list: use https://"
         }
@@ -216,7 +199,7 @@ async fn run_all(args: &Args, jobs: &[FetchJob], resolver: &Resolver) -> Result<
 async fn run_with_progress(job: &FetchJob, resolver: &Resolver) -> FetchOutcome {
     let spinner = Spinner::new();
     let mut run = pin!(job.run(resolver));
-    let mut ticks = interval_of_ticks(Duration::from_millis(250));
+    let mut ticks = interval(Duration::from_millis(250));
     loop {
         tokio::select! {
             outcome = &mut run => break outcome,
@@ -227,25 +210,10 @@ async fn run_with_progress(job: &FetchJob, resolver: &Resolver) -> FetchOutcome 
     }
 }
 
-/// The text of an error with the options of `--badkeys` in place of settings.
-fn with_options(error: String) -> String {
-    const OPTIONS: [(&str, &str); 5] = [
-        ("followed to redirect_hosts over https:// only; set url", "not followed; set --url"),
-        (", or name the host there", ""),
-        ("trust_anchors", "--trust-anchors"),
-        ("correct url", "correct --url"),
-        (" raise ", " use a configuration with a higher "),
-    ];
-    OPTIONS.iter().fold(error, |text, (setting, option)| text.replace(setting, option))
-}
-
 /// Prints an outcome. Returns whether there is nothing for the operator to do.
 fn show(args: &Args, job: &FetchJob, outcome: &FetchOutcome) -> Result<bool, CliError> {
     let (kind, name) = (job.kind().as_str(), job.name());
     let (result, file, error) = match outcome {
-        FetchOutcome::Failed(error) if args.badkeys.is_some() => {
-            ("failed", None, Some(with_options(error.to_string())))
-        }
         FetchOutcome::Failed(error) => ("failed", None, Some(error.to_string())),
         FetchOutcome::Installed(file) => ("installed", Some(file), None),
         FetchOutcome::Unchanged(file) => ("unchanged", Some(file), None),
@@ -310,13 +278,5 @@ mod tests {
         assert_eq!(with_jitter(minute, 0.0), Duration::from_secs(54));
         assert_eq!(with_jitter(minute, 0.5), minute);
         assert_eq!(with_jitter(minute, 1.0), Duration::from_secs(66));
-    }
-
-    #[test]
-    fn an_interval_is_a_time_of_at_most_a_year() {
-        assert_eq!(interval("1h"), Ok(Duration::from_secs(3600)));
-        for text in ["", "0s", "1", "366d", "-1h"] {
-            assert!(interval(text).is_err(), "{text}");
-        }
     }
 }

@@ -63,6 +63,5 @@ pub(super) fn run(command: &FilterCommand) -> Result<Exit, CliError> {
 }
 
 fn read(path: &Path) -> Result<FilterFile, CliError> {
-    pkbf::read_unlocked(path, u64::MAX)
-        .map_err(|source| CliError::Filter { path: path.to_owned(), source })
+    pkbf::read_unlocked(path, u64::MAX).map_err(|error| CliError::file(path, error))
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use clap::ValueHint;
 
-use super::admin_client::{AdminClient, AdminError, parse_timeout};
+use super::admin_client::{AdminClient, AdminError};
+use super::duration::parse_duration;
 use super::{CliError, ConfigFile, Exit, print_error};
-use crate::config::ListenAddress;
 
 /// Maximum characters of an error response that are printed.
 const MAX_SHOWN: usize = 200;
@@ -22,15 +22,15 @@ pub(super) struct Args {
         long,
         value_name = "DURATION",
         default_value = "2s",
-        value_parser = parse_timeout,
+        value_parser = parse_duration,
         value_hint = ValueHint::Other
     )]
     timeout: Duration,
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let address = ListenAddress::read_admin(&args.config.path())?;
-    let Err(error) = AdminClient::new(&address, args.timeout)?.get("/readyz") else {
+    let admin = AdminClient::of_proxy(&args.config.path(), args.timeout)?;
+    let Err(error) = admin.get("/readyz") else {
         return Ok(Exit::Done);
     };
     if let AdminError::Status { address, status, body } = &error {

@@ -6,8 +6,9 @@
 mod passphrase;
 mod report;
 
+use std::fmt::Display;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Read};
 
 use keygate_core::regular_file::explain;
 use keygate_core::spki::{Algorithm, EncryptedStore, Finding, Fingerprint, InputError, KeyScanner};
@@ -15,6 +16,7 @@ use walkdir::{DirEntry, WalkDir};
 
 pub(super) use self::passphrase::PassphraseArgs;
 use self::passphrase::PassphraseSource;
+use self::report::ReportedKey;
 use super::progress::{InputProgress, PerKeyOutput};
 use super::{CliError, Exit, print_error};
 
@@ -102,6 +104,10 @@ const MAX_PLACES: u64 = 10;
 /// Maximum number of PKCS #12 stores in one input that are decrypted. Each takes some seconds at
 /// most, and asks for a passphrase. Further ones are reported as unusable.
 const MAX_STORES: u64 = 10;
+
+/// Maximum size of a line of a report, in bytes. A client with a long subject has less than 8 KiB.
+/// The rest of a longer line is unusable.
+const MAX_LINE: u64 = 64 << 10;
 
 /// Bytes per read.
 const CHUNK_SIZE: usize = 64 << 10;
@@ -202,9 +208,7 @@ impl<V: FnMut(FoundSubject<'_>) -> Result<(), CliError>> InputReader<V> {
                 let path = error.path().map(|path| path.display().to_string());
                 let path = path.unwrap_or_else(|| argument.to_owned());
                 let error = error.into_io_error().unwrap_or_else(|| io::Error::other("a loop"));
-                self.record_unusable(&path, None, &explain(&error));
-                self.end_input();
-                Ok(())
+                self.end_unusable(&path, &explain(&error))
             }
         });
         self.is_below_directory = false;
@@ -217,29 +221,25 @@ impl<V: FnMut(FoundSubject<'_>) -> Result<(), CliError>> InputReader<V> {
         let target_type = || std::fs::metadata(entry.path()).map(|metadata| metadata.file_type());
         let kind = if entry.path_is_symlink() { target_type() } else { Ok(entry.file_type()) };
         match kind {
-            Ok(kind) if kind.is_dir() => {}
-            Ok(kind) if kind.is_file() => return self.read_file(&path),
-            Ok(_) => {
-                self.record_unusable(&path, None, &"not a regular file");
-                self.end_input();
-            }
-            Err(error) => {
-                self.record_unusable(&path, None, &explain(&error));
-                self.end_input();
-            }
+            Ok(kind) if kind.is_dir() => Ok(()),
+            Ok(kind) if kind.is_file() => self.read_file(&path),
+            Ok(_) => self.end_unusable(&path, &"not a regular file"),
+            Err(error) => self.end_unusable(&path, &explain(&error)),
         }
-        Ok(())
     }
 
     fn read_file(&mut self, path: &str) -> Result<(), CliError> {
         match File::open(path) {
             Ok(file) => self.read_stream(path, file),
-            Err(error) => {
-                self.record_unusable(path, None, &explain(&error));
-                self.end_input();
-                Ok(())
-            }
+            Err(error) => self.end_unusable(path, &explain(&error)),
         }
+    }
+
+    /// Reports an input that cannot be read. The others are read.
+    fn end_unusable(&mut self, input: &str, problem: &dyn Display) -> Result<(), CliError> {
+        self.record_unusable(input, None, problem);
+        self.end_input();
+        Ok(())
     }
 
     fn read_stream(&mut self, input: &str, source: impl Read) -> Result<(), CliError> {
@@ -250,10 +250,11 @@ impl<V: FnMut(FoundSubject<'_>) -> Result<(), CliError>> InputReader<V> {
 
     fn read_keys(&mut self, input: &str, mut source: impl Read) -> Result<(), CliError> {
         let mut scanner = KeyScanner::new();
-        let mut report = self.accepts_all.then(report::ReportLines::default);
         let mut buffer = vec![0; CHUNK_SIZE];
+        let mut is_first = true;
         let mut outcome = Ok(());
-        loop {
+        // The loop ends early if standard output is closed, or if the rest has no key.
+        while outcome.is_ok() && !scanner.is_complete() {
             let read = match source.read(&mut buffer) {
                 Ok(read) => read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -262,54 +263,47 @@ impl<V: FnMut(FoundSubject<'_>) -> Result<(), CliError>> InputReader<V> {
                     return outcome;
                 }
             };
-            let before = self.counts.keys;
             let chunk = buffer.get(..read).unwrap_or_default();
             if chunk.is_empty() {
                 break;
             }
-            match report.as_mut().filter(|report| report.accepts(chunk)) {
-                Some(report) => report.push(chunk, &mut |line| {
-                    self.handle_reported(input, line, &mut outcome);
-                }),
-                None => {
-                    report = None;
-                    scanner.push(chunk, &mut |finding| self.handle(input, finding, &mut outcome));
-                }
+            if is_first && self.accepts_all && report::is_report(chunk) {
+                return self.read_report(input, chunk.chain(source));
             }
+            is_first = false;
+            let before = self.counts.keys;
+            scanner.push(chunk, &mut |finding| self.handle(input, finding, &mut outcome));
             self.progress.advance(read as u64, self.counts.keys - before);
-            // Standard output is closed, or the rest has no key.
-            if outcome.is_err() || scanner.is_complete() {
-                break;
-            }
         }
-        match report.filter(|report| !report.is_empty()) {
-            Some(report) => report.finish(&mut |line| {
-                self.handle_reported(input, line, &mut outcome);
-            }),
-            None => scanner.finish(&mut |finding| self.handle(input, finding, &mut outcome)),
-        }
+        scanner.finish(&mut |finding| self.handle(input, finding, &mut outcome));
         outcome
     }
 
-    fn handle_reported(
-        &mut self,
-        input: &str,
-        line: report::ReportLine,
-        outcome: &mut Result<(), CliError>,
-    ) {
-        if outcome.is_err() {
-            return;
-        }
-        match line.client {
-            Ok(Some(client)) => {
-                self.counts.keys += 1;
-                let key = FoundKey { input, line: Some(line.number), spki: &client.spki };
-                let encoding = client.encoding;
-                *outcome = (self.visit)(FoundSubject::Reported { key, encoding });
+    /// Reads the lines of `keygate report --json`.
+    fn read_report(&mut self, input: &str, source: impl Read) -> Result<(), CliError> {
+        let mut source = BufReader::new(source);
+        for number in 1.. {
+            let mut line = Vec::new();
+            match source.by_ref().take(MAX_LINE).read_until(b'\n', &mut line) {
+                Ok(0) => break,
+                Ok(_) if line.trim_ascii().is_empty() => {}
+                Ok(read) => match report::parse(&line) {
+                    Ok(Some(ReportedKey { spki, encoding })) => {
+                        self.counts.keys += 1;
+                        self.progress.advance(read as u64, 1);
+                        let key = FoundKey { input, line: Some(number), spki: &spki };
+                        (self.visit)(FoundSubject::Reported { key, encoding })?;
+                    }
+                    Ok(None) => {} // a client about whose key there is no question
+                    Err(error) => self.record_unusable(input, Some(number), &error),
+                },
+                Err(error) => {
+                    self.record_unusable(input, Some(number), &explain(&error));
+                    break;
+                }
             }
-            Ok(None) => {} // a client about whose key there is no question
-            Err(error) => self.record_unusable(input, Some(line.number), &error),
         }
+        Ok(())
     }
 
     fn handle(&mut self, input: &str, finding: Finding, outcome: &mut Result<(), CliError>) {
@@ -355,7 +349,7 @@ impl<V: FnMut(FoundSubject<'_>) -> Result<(), CliError>> InputReader<V> {
         }
     }
 
-    fn record_unusable(&mut self, input: &str, line: Option<u64>, problem: &dyn std::fmt::Display) {
+    fn record_unusable(&mut self, input: &str, line: Option<u64>, problem: &dyn Display) {
         self.counts.unusable += 1;
         self.place_count += 1;
         let maximum = if self.is_below_directory { 1 } else { MAX_PLACES };

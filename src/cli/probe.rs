@@ -13,7 +13,7 @@ use keygate_core::guard::VerdictKind;
 use keygate_core::tls::CertificateSummary;
 
 use self::client::{Outcome, ProbeClient};
-use super::admin_client::parse_timeout;
+use super::duration::parse_duration;
 use super::{CliError, Exit, print};
 
 #[derive(Debug, clap::Args)]
@@ -37,10 +37,10 @@ pub(super) struct Args {
     #[arg(long, value_name = "NAME", default_value = "Client-Key-Status")]
     header: String,
     /// Repeats the requests of the first path for this time, in which an instance can be stopped.
-    #[arg(long = "for", value_name = "DURATION", value_parser = parse_timeout)]
+    #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
     period: Option<Duration>,
     /// Maximum time to connect, and to wait for bytes of a response.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_timeout)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
     timeout: Duration,
 }
 

@@ -45,23 +45,22 @@ const MAX_SIZE: u64 = 1 << 20;
 
 /// Reads a file, or standard input if `path` is `-`. The content may be a private key.
 fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, CliError> {
-    let failed = |source| CliError::File { path: path.to_owned(), source };
     let mut content = Zeroizing::new(Vec::new());
     let read = if path.as_os_str() == "-" {
         io::stdin().lock().take(MAX_SIZE + 1).read_to_end(&mut content)
     } else {
         File::open(path).and_then(|file| file.take(MAX_SIZE + 1).read_to_end(&mut content))
     };
-    let found = read.map_err(failed)? as u64;
-    if found > MAX_SIZE {
-        let problem = format!(
-            "larger than {}, so it is neither a proof nor a private key",
-            FileSize(MAX_SIZE)
-        );
-        return Err(failed(io::Error::other(problem)));
+    if read.map_err(|error| CliError::io(path, &error))? as u64 > MAX_SIZE {
+        let problem =
+            format!("larger than {}: neither a proof nor a private key", FileSize(MAX_SIZE));
+        return Err(CliError::file(path, problem));
     }
     Ok(content)
 }
+
+const NO_KEY: &str =
+    "no private key in PEM or DER; `ssh-keygen -p -m PEM -f FILE` converts an OpenSSH key";
 
 /// The first private key in PEM, or the private key in DER.
 fn private_key(path: &Path, content: &[u8]) -> Result<Zeroizing<PrivateKeyDer<'static>>, CliError> {
@@ -69,24 +68,11 @@ fn private_key(path: &Path, content: &[u8]) -> Result<Zeroizing<PrivateKeyDer<'s
     let key = pem.or_else(|_| PrivateKeyDer::try_from(content.to_vec()));
     key.map(Zeroizing::new).map_err(|_| {
         let mut errors = keys_in(content).into_iter().filter_map(|finding| finding.key.err());
-        let reason = match errors.next() {
-            Some(error @ InputError::Encrypted { .. }) => error.to_string(),
-            Some(_) | None => reason_without_key(content).to_owned(),
-        };
-        CliError::Operation(format!("{}: {reason}", path.display()))
+        match errors.next() {
+            Some(error @ InputError::Encrypted { .. }) => CliError::file(path, error.to_string()),
+            Some(_) | None => CliError::file(path, NO_KEY),
+        }
     })
-}
-
-/// Why a file has no private key that can be used.
-fn reason_without_key(content: &[u8]) -> &'static str {
-    const OPENSSH: &[u8] = b"BEGIN OPENSSH PRIVATE KEY";
-    if content.windows(OPENSSH.len()).any(|it| it == OPENSSH) {
-        return "no private key in PEM or DER; `ssh-keygen -p -m PEM -f FILE` converts an OpenSSH key";
-    }
-    if keys_in(content).iter().any(|finding| finding.key.is_ok()) {
-        return "no private key in PEM or DER, but a certificate or a public key; give the private key";
-    }
-    "no private key in PEM or DER"
 }
 
 /// The name under which a proof is looked for in a directory of proofs.
@@ -94,19 +80,9 @@ fn file_name(fingerprint: Fingerprint) -> String {
     format!("{fingerprint}.jws")
 }
 
-/// Checks that the directory for proofs, which the option `option` names, exists.
-pub(super) fn check_directory(option: &str, directory: &Path) -> Result<(), CliError> {
-    let problem = |problem: &dyn std::fmt::Display| {
-        CliError::Operation(format!("{option} {}: {problem}", directory.display()))
-    };
-    match std::fs::metadata(directory) {
-        Ok(metadata) if metadata.is_dir() => Ok(()),
-        Ok(_) => Err(problem(&"not a directory; name another one")),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Err(problem(&"there is no such directory; create it"))
-        }
-        Err(error) => Err(problem(&error)),
-    }
+/// Checks that the directory for proofs exists.
+pub(super) fn check_directory(directory: &Path) -> Result<(), CliError> {
+    std::fs::read_dir(directory).map(|_| ()).map_err(|error| CliError::io(directory, &error))
 }
 
 /// Writes a proof into `directory`, for all users, because a proof is not secret. A reader finds
@@ -126,8 +102,6 @@ pub(super) fn write(
             file.as_file().sync_all()?;
             file.persist(&path).map_err(|error| error.error)
         });
-    match written {
-        Ok(_) => Ok(path),
-        Err(source) => Err(CliError::File { path, source }),
-    }
+    written.map_err(|error| CliError::io(&path, &error))?;
+    Ok(path)
 }

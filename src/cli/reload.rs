@@ -7,9 +7,9 @@ use keygate_core::printable::printable;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::admin_client::{AdminClient, parse_timeout};
+use super::admin_client::AdminClient;
+use super::duration::parse_duration;
 use super::{CliError, ConfigFile, Exit, print, print_json};
-use crate::config::ListenAddress;
 use crate::shell;
 
 #[derive(Debug, clap::Args)]
@@ -21,7 +21,7 @@ pub(super) struct Args {
         long,
         value_name = "DURATION",
         default_value = "5m",
-        value_parser = parse_timeout,
+        value_parser = parse_duration,
         value_hint = clap::ValueHint::Other
     )]
     timeout: Duration,
@@ -57,8 +57,7 @@ struct RejectedFile {
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let file = args.config.path();
-    let address = ListenAddress::read_admin(&file)?;
-    let admin = AdminClient::new(&address, args.timeout)?;
+    let admin = AdminClient::of_proxy(&file, args.timeout)?;
     let response: Value = admin.post_json("/reload", "{}".to_owned())?;
     let Reloaded { generation, pending, rejected, restart_needed, warnings } =
         admin.parse_value(&response)?;

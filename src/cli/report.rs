@@ -13,7 +13,6 @@ use serde_json::Value;
 use super::admin_client::{AdminClient, AdminError};
 use super::counted::counted;
 use super::{CliError, CliOutput, ConfigFile, Exit};
-use crate::config::ListenAddress;
 use crate::recent_hits::{CLIENTS_IN_THE_LOG, to_admit};
 
 #[derive(Debug, clap::Args)]
@@ -25,18 +24,13 @@ pub(super) struct Args {
         long,
         value_name = "DURATION",
         default_value = "7d",
-        value_parser = since,
+        value_parser = humantime::parse_duration,
         value_hint = ValueHint::Other
     )]
     since: Duration,
     /// Print a JSON object for each client, service, verdict and action.
     #[arg(long)]
     json: bool,
-}
-
-fn since(text: &str) -> Result<Duration, &'static str> {
-    humantime::parse_duration(text)
-        .map_err(|_| "write a number and a unit, such as \"12h\" or \"7d\"")
 }
 
 /// Maximum time for the response, which the proxy sends from memory.
@@ -81,8 +75,7 @@ struct ReportedHit {
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let address = ListenAddress::read_admin(&args.config.path())?;
-    let client = AdminClient::new(&address, TIMEOUT)?;
+    let client = AdminClient::of_proxy(&args.config.path(), TIMEOUT)?;
     let report: ReportBody = client.get_json("/report")?;
     let from = unix_time::now().saturating_sub(args.since.as_secs());
     let hits = report.clients.into_iter().map(|value| {

@@ -54,7 +54,7 @@ pub(super) fn verify(
     path: &Path,
     content: &[&[u8]],
 ) -> Result<keygate_core::signature::FileSignature, CliError> {
-    let failed = |source: SignatureError| CliError::Signature { path: path.to_owned(), source };
+    let failed = |source: SignatureError| CliError::file(path, source);
     let keys = MinisignKeys::read(keys).map_err(failed)?;
     keys.verify_beside(path, content.iter().copied()).map_err(failed)
 }

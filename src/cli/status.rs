@@ -8,7 +8,6 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::admin_client::AdminClient;
 use super::{CliError, CliOutput, ConfigFile, Exit};
-use crate::config::ListenAddress;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -26,8 +25,7 @@ pub(super) struct Args {
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let address = ListenAddress::read_admin(&args.config.path())?;
-    let admin = AdminClient::new(&address, TIMEOUT)?;
+    let admin = AdminClient::of_proxy(&args.config.path(), TIMEOUT)?;
     let mut output = CliOutput::new();
     let service = args.service.as_deref().unwrap_or_default();
     let query = format!("?service={}", utf8_percent_encode(service, NON_ALPHANUMERIC));

@@ -7,10 +7,9 @@ use std::path::Path;
 
 use keygate_core::tls::AnchorCounts;
 use keygate_core::unix_time::{self, dated};
-use tokio::runtime::Builder;
 
 use super::counted::{counted, counted_entries};
-use super::{CliError, ConfigFile, Exit, authorizer_hosts, print, print_error};
+use super::{CliError, ConfigFile, Exit, authorizer_hosts, print, print_error, resolver, runtime};
 use crate::config::{
     AdminCommands, AuthorizerConfig, CanaryConfig, Config, ConfirmConfig, ListenAddress,
     ServiceConfig,
@@ -18,7 +17,6 @@ use crate::config::{
 use crate::confirm::DirectSource;
 use crate::listen;
 use crate::metrics::ControlMetrics;
-use crate::resolver::Resolver;
 use crate::server::{self, ServerError};
 use crate::snapshot::{ExposedKeyFile, JudgementLinks, Loader, Report, Warning};
 use crate::traces::ExportTask;
@@ -200,9 +198,7 @@ impl Checked {
         if !online && config.url.is_some() {
             return Ok(());
         }
-        let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| CliError::system("cannot start a runtime", error))?;
-        match runtime.block_on(source.check_canary()) {
+        match runtime()?.block_on(source.check_canary()) {
             Ok(()) => {
                 self.source.push(format!("source of proofs {name}: knows its canary"));
                 Ok(())
@@ -390,6 +386,5 @@ fn direct_source(
     state_dir: Option<&Path>,
     path: &Path,
 ) -> Result<DirectSource, CliError> {
-    let resolver = Resolver::start().map_err(ServerError::Resolver)?;
-    DirectSource::new(config, state_dir, resolver).map_err(|error| CliError::start(path, error))
+    DirectSource::new(config, state_dir, resolver()?).map_err(|error| CliError::start(path, error))
 }

@@ -2,8 +2,9 @@
 
 use std::fmt::Display;
 use std::sync::Arc;
+use std::time::SystemTime;
 
-use keygate_core::guard::VerdictKind;
+use keygate_core::guard::{Guard, VerdictKind};
 use keygate_core::spki::Encoding;
 use serde::Serialize;
 
@@ -92,14 +93,18 @@ impl JudgedInputs<'_> {
         Ok(counts.exit(if hits > 0 { Exit::Found } else { exit }))
     }
 
-    /// Prints a row for each key whose verdict by one file differs from that by the other.
+    /// Prints a row for each key whose verdicts by two guards differ. Returns `exit`, unless an input
+    /// was unusable.
     pub(super) fn print_changes(
         &self,
         output: &mut CliOutput,
-        verdicts: impl Fn(&[u8]) -> [&'static str; 2],
-    ) -> Result<InputCounts, CliError> {
+        guards: &[Guard; 2],
+        exit: Exit,
+    ) -> Result<Exit, CliError> {
+        let now = SystemTime::now();
         let counts = self.for_each_key(|key| {
-            let [before, after] = verdicts(key.spki);
+            let [before, after] =
+                guards.each_ref().map(|it| it.judge_presented_key(key.spki, now).as_str());
             if before == after {
                 return Ok(());
             }
@@ -113,7 +118,7 @@ impl JudgedInputs<'_> {
             output.line(format_args!("{before} -> {after} {fingerprint} {algorithm} {position}"))
         })?;
         output.flush()?;
-        Ok(counts)
+        Ok(counts.exit(exit))
     }
 
     fn for_each_key(

@@ -37,15 +37,18 @@ fn page(command: &Command, name: &str) -> io::Result<Vec<u8>> {
     let sections = sections(name)?;
     // Commands whose options exclude each other have a written synopsis.
     let written = sections.iter().find(|(heading, _)| *heading == "SYNOPSIS");
-    let synopsis = written.map_or_else(|| synopsis(command), |(_, text)| commands(text).join("\n"));
-    let man =
-        Man::new(command.clone().override_usage(synopsis).subcommand_help_heading("COMMANDS"));
+    let mut command = command.clone().subcommand_help_heading("COMMANDS");
+    if let Some((_, synopsis)) = written {
+        command = command.override_usage(commands(synopsis).join("\n"));
+    }
+    let has_subcommands = command.has_subcommands();
+    let man = Man::new(command);
     let mut page = title(name, 1).into_bytes();
     man.render_name_section(&mut page)?;
     man.render_synopsis_section(&mut page)?;
     man.render_description_section(&mut page)?;
     man.render_options_section(&mut page)?;
-    if command.has_subcommands() {
+    if has_subcommands {
         man.render_subcommands_section(&mut page)?;
     }
     let mut roff = Roff::new();
@@ -80,27 +83,6 @@ fn sections(name: &str) -> io::Result<Vec<(&'static str, &'static str)>> {
     let text = cli::manual_text(name)
         .ok_or_else(|| io::Error::other(format!("docs/man/pages.md has no page {name}")))?;
     Ok(text.split("\n## ").skip(1).filter_map(|section| section.split_once("\n\n")).collect())
-}
-
-/// The command with its options and inputs on one line, without `--help` and `--version`.
-fn synopsis(command: &Command) -> String {
-    let mut line = command.get_bin_name().unwrap_or_else(|| command.get_name()).to_owned();
-    for option in command.get_arguments().filter(|argument| !argument.is_positional()) {
-        let Some(long) = option.get_long().filter(|long| !["help", "version"].contains(long))
-        else {
-            continue;
-        };
-        let value = option.get_value_names().filter(|_| option.get_action().takes_values());
-        let value = value.map(|names| format!(" {}", names.join(" "))).unwrap_or_default();
-        line += &format!(" [--{long}{value}]");
-    }
-    for input in command.get_positionals() {
-        let name = input.get_value_names().unwrap_or_default().join(" ");
-        let many = input.get_num_args().is_some_and(|count| count.max_values() > 1);
-        let name = if many { name + "..." } else { name };
-        line += &if input.is_required_set() { format!(" {name}") } else { format!(" [{name}]") };
-    }
-    if command.has_subcommands() { line + " COMMAND" } else { line }
 }
 
 /// The lines of the fences in `text`.

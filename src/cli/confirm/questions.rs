@@ -41,8 +41,8 @@ impl QuestionMaker {
     pub(super) fn read(filters: &[FilterConfig], covered: &[String]) -> Result<Self, CliError> {
         let mut read = SourceFilters { covered: Vec::new(), others: Vec::new() };
         for FilterConfig { name, path, max_size, minisign_key, .. } in filters {
-            let failed = |source| CliError::Filter { path: path.clone(), source };
-            let filter = pkbf::read(path, *max_size).map_err(failed)?.filter;
+            let file = pkbf::read(path, *max_size);
+            let filter = file.map_err(|error| CliError::file(path, error))?.filter;
             if let Some(keys) = minisign_key {
                 let (header, bits) = filter.to_parts();
                 signature::verify(keys, path, &[&header, bits])?;

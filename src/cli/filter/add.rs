@@ -51,7 +51,7 @@ struct AddSummary {
 const MAX_FILL_RATIO: f64 = 0.5;
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let failed = |source: FilterError| CliError::Filter { path: args.file.clone(), source };
+    let failed = |source: FilterError| CliError::file(&args.file, source);
     let mut update = FilterUpdate::begin(&args.file).map_err(failed)?;
     let mut result = AddSummary { path: args.file.display().to_string(), ..AddSummary::default() };
     let counts = input::for_each_key(&args.inputs, &args.passphrase, PerKeyOutput::No, |key| {

@@ -13,7 +13,7 @@ pub(in crate::cli) struct Args {
     /// The filter file.
     file: PathBuf,
     /// Number of entries that the filter is sized for. An elliptic-curve key takes two entries.
-    #[arg(long, value_name = "N", requires = "fp_rate", required_unless_present = "hash_count", value_parser = count)]
+    #[arg(long, value_name = "N", requires = "fp_rate", required_unless_present = "hash_count")]
     entries: Option<u64>,
     /// False-positive rate per lookup when the filter holds N entries: 0.001 is one in a thousand.
     /// A key takes up to four lookups.
@@ -33,10 +33,6 @@ pub(in crate::cli) struct Args {
     json: bool,
 }
 
-fn count(text: &str) -> Result<u64, &'static str> {
-    text.parse().map_err(|_| "write a whole number, such as 1000000")
-}
-
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let parameters = match (args.entries, args.fp_rate, args.hash_count, args.hash_length) {
         (Some(entries), Some(rate), ..) => Parameters::for_entries(entries, rate),
@@ -47,15 +43,15 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
             rate: rate.unwrap_or_default(),
         }),
     };
-    let failed = |source: FilterError| CliError::Filter { path: args.file.clone(), source };
-    let filter = Filter::new(parameters.map_err(CliError::Parameters)?).map_err(failed)?;
+    let failed = |source: FilterError| CliError::file(&args.file, source);
+    let filter = Filter::new(parameters.map_err(|error| CliError::Usage(error.to_string()))?)
+        .map_err(failed)?;
     let overwrite = if args.force { Overwrite::Always } else { Overwrite::Never };
     let spinner = Spinner::new();
     spinner.show(format!("writing {}", args.file.display()));
     pkbf::create(&filter, &args.file, overwrite).map_err(|error| {
         if error.kind() == std::io::ErrorKind::AlreadyExists {
-            let path = args.file.display();
-            return CliError::Operation(format!("{path} already exists; --force overwrites it"));
+            return CliError::file(&args.file, "already exists; --force overwrites it");
         }
         failed(error.into())
     })?;

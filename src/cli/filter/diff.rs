@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use clap::ValueHint;
 use keygate_core::guard::{Guard, NamedFilter};
@@ -48,14 +47,9 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let mut output = CliOutput::new();
     let shown = if args.json { output.json(&difference) } else { show(&mut output, &difference) };
     shown?;
-    let now = SystemTime::now();
-    let (before, after) = (guard(before.filter), guard(after.filter));
+    let guards = [guard(before.filter), guard(after.filter)];
     let Args { inputs, passphrase, json, .. } = args;
-    let inputs = JudgedInputs { inputs, passphrase, json: *json };
-    let verdict = |guard: &Guard, spki: &[u8]| guard.judge_presented_key(spki, now).as_str();
-    let counts = inputs
-        .print_changes(&mut output, |spki| [verdict(&before, spki), verdict(&after, spki)])?;
-    Ok(counts.exit(exit))
+    JudgedInputs { inputs, passphrase, json: *json }.print_changes(&mut output, &guards, exit)
 }
 
 impl FilterDiff {

@@ -30,7 +30,7 @@ pub(in crate::cli) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let failed = |source: FilterError| CliError::Filter { path: args.file.clone(), source };
+    let failed = |source: FilterError| CliError::file(&args.file, source);
     let (filter, mut missing_bits) = pkbf::open_sparse(&args.file).map_err(failed)?;
     let name = args.file.display().to_string().into();
     let mut named = Arc::new(NamedFilter { name, filter, sha256: [0; 32] }); // digest unused here

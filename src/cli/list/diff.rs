@@ -1,7 +1,6 @@
 //! `keygate list diff`: compares two lists.
 
 use std::path::PathBuf;
-use std::time::SystemTime;
 
 use clap::ValueHint;
 use keygate_core::guard::{ExactList, Guard};
@@ -44,19 +43,14 @@ struct ListDiff {
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let before = args.format.read(&args.before)?;
     let after = args.format.read(&args.after)?;
-    let (difference, [before, after]) = ListDiff::new(before, after);
+    let (difference, lists) = ListDiff::new(before, after);
     let exit = if difference.same { Exit::Done } else { Exit::Found };
     let mut output = CliOutput::new();
     let shown = if args.json { output.json(&difference) } else { show(&mut output, &difference) };
     shown?;
-    let now = SystemTime::now();
-    let [before, after] = [before, after].map(|list| Guard::default().with_lists([list]));
+    let guards = lists.map(|list| Guard::default().with_lists([list]));
     let Args { inputs, passphrase, json, .. } = args;
-    let inputs = JudgedInputs { inputs, passphrase, json: *json };
-    let verdict = |guard: &Guard, spki: &[u8]| guard.judge_presented_key(spki, now).as_str();
-    let counts = inputs
-        .print_changes(&mut output, |spki| [verdict(&before, spki), verdict(&after, spki)])?;
-    Ok(counts.exit(exit))
+    JudgedInputs { inputs, passphrase, json: *json }.print_changes(&mut output, &guards, exit)
 }
 
 impl ListDiff {

@@ -10,7 +10,7 @@ use data_encoding::HEXLOWER;
 use keygate_core::badkeys::{self, BlocklistFile};
 use keygate_core::guard::{ExactList, FingerprintList, NamedBlocklist};
 use keygate_core::pkbf::check_sidecar;
-use keygate_core::regular_file::{self, FileSize};
+use keygate_core::regular_file;
 use keygate_core::spki::KeyDigest;
 use serde::Serialize;
 
@@ -84,13 +84,7 @@ impl FormatArgs {
         path: &Path,
         signature: &SignatureArgs,
     ) -> Result<ListFile, CliError> {
-        let failed = |source: ListFileError| CliError::List { path: path.to_owned(), source };
-        if path.metadata().is_ok_and(|file| file.len() > MAX_SIZE) {
-            let (path, max) = (path.display(), FileSize(MAX_SIZE));
-            let problem =
-                format!("{path}: larger than {max}, the maximum; give the path of a list");
-            return Err(CliError::Operation(problem));
-        }
+        let failed = |source: ListFileError| CliError::file(path, source);
         let format = match self.format {
             Some(format) => format,
             None => format_of(path).map_err(|error| failed(error.into()))?,

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keygate_core::{spki, unix_time};
-use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{AlertDescription, ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::{AlertDescription, ClientConfig, RootCertStore};
 
-use super::super::CliError;
 use super::Args;
+use crate::cli::CliError;
+use crate::cli::tls_client::{self, connect};
 
 /// Maximum length of a response that is read, in bytes.
 const MAX_RESPONSE: u64 = 256 << 10;
@@ -58,17 +58,13 @@ impl ProbeClient {
         let mut anchors = RootCertStore::empty();
         anchors.add_parsable_certificates(certificates(&args.ca)?);
         let private_key = PrivateKeyDer::from_pem_file(key).map_err(|error| failed(key, error))?;
-        let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| CliError::system("TLS", error))?
-            .with_root_certificates(anchors)
-            .with_client_auth_cert(chain, private_key)
-            .map_err(|error| {
-                if matches!(error, rustls::Error::InconsistentKeys(_)) {
-                    return failed(key, format!("not the private key of {}", path.display()));
-                }
-                failed(key, error)
-            })?;
+        let config = tls_client::client_config(anchors, chain, private_key);
+        let config = config.map_err(|error| {
+            if matches!(error, rustls::Error::InconsistentKeys(_)) {
+                return failed(key, format!("not the private key of {}", path.display()));
+            }
+            failed(key, error)
+        })?;
         if args.host.contains('/') {
             let problem = format!("{:?} is a URL; give HOST or HOST:PORT, and --path", args.host);
             return Err(CliError::Usage(problem));
@@ -81,7 +77,7 @@ impl ProbeClient {
         let accepts = |it: &SocketAddr| TcpStream::connect_timeout(it, args.timeout).is_ok();
         let address = addresses.find(accepts);
         Ok(Self {
-            config: Arc::new(config),
+            config,
             address: address.ok_or_else(|| unreachable(ErrorKind::ConnectionRefused.into()))?,
             host: if port == 443 { name.to_owned() } else { args.host.clone() },
             name: ServerName::try_from(bare.to_owned())
@@ -100,16 +96,9 @@ impl ProbeClient {
     }
 
     fn exchange(&self, path: &str, named: &str, fields: &str, to: &mut Vec<u8>) -> io::Result<()> {
-        let mut tcp = TcpStream::connect_timeout(&self.address, self.timeout)?;
-        tcp.set_read_timeout(Some(self.timeout))?;
-        tcp.set_write_timeout(Some(self.timeout))?;
-        let mut tls = ClientConnection::new(Arc::clone(&self.config), self.name.clone())
-            .map_err(io::Error::other)?;
-        // An authorizer is asked after the handshake.
-        while tls.is_handshaking() {
-            tls.complete_io(&mut tcp).map_err(|error| io::Error::other(error.to_string()))?;
-        }
-        let mut tls = StreamOwned::new(tls, tcp);
+        let connected = connect(&self.config, self.address, self.name.clone(), self.timeout);
+        // An authorizer is asked after the handshake: an alert before is not about the key.
+        let mut tls = connected.map_err(|error| io::Error::other(error.to_string()))?;
         let host = &self.host;
         let sent = write!(
             tls,
@@ -123,8 +112,7 @@ impl ProbeClient {
 /// Whether the proxy has closed the connection. Any alert other than `access_denied` is about the
 /// certificate, not about its key, and a reset may have discarded such an alert.
 fn is_close(error: &io::Error) -> bool {
-    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-    inner == Some(&rustls::Error::AlertReceived(AlertDescription::AccessDenied))
+    tls_client::alert(error) == Some(AlertDescription::AccessDenied)
         || error.kind() == ErrorKind::UnexpectedEof
 }
 
@@ -134,7 +122,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CliError> {
 }
 
 fn failed(path: &Path, error: impl Display) -> CliError {
-    CliError::Operation(format!("{}: {error}", path.display()))
+    CliError::file(path, error.to_string())
 }
 
 impl Outcome {

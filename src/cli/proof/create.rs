@@ -37,8 +37,8 @@ struct CreatedRow {
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let content = read(&args.key)?;
     let key = private_key(&args.key, &content)?;
-    let proofs = proof::create(key.secret_der())
-        .map_err(|error| CliError::Operation(format!("{}: {error}", args.key.display())))?;
+    let proofs =
+        proof::create(key.secret_der()).map_err(|error| CliError::file(&args.key, error))?;
     let path = |fingerprint| args.dir.join(file_name(fingerprint));
     if !args.yes && io::stdin().is_terminal() {
         let files = proofs.iter().map(|proof| path(proof.fingerprint).display().to_string());
@@ -48,7 +48,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
             files.collect::<Vec<_>>().join(" and ")
         )));
     }
-    check_directory("--dir", &args.dir)?;
+    check_directory(&args.dir)?;
     let mut output = CliOutput::new();
     for proof in proofs {
         let path = write(&args.dir, proof.fingerprint, proof.json.as_bytes())?;

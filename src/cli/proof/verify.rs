@@ -80,12 +80,9 @@ fn proofs(args: &Args) -> Result<Vec<Vec<u8>>, CliError> {
     if content.trim_ascii_start().first() == Some(&b'{') {
         return Ok(vec![content.to_vec()]);
     }
-    let key = private_key(&args.proof, &content).map_err(|error| {
-        let CliError::Operation(reason) = error else { return error };
-        CliError::Operation(format!("{reason}; nor a JSON object"))
-    })?;
-    let created = proof::create(key.secret_der())
-        .map_err(|error| CliError::Operation(format!("{}: {error}", args.proof.display())))?;
+    let key = private_key(&args.proof, &content)?;
+    let created =
+        proof::create(key.secret_der()).map_err(|error| CliError::file(&args.proof, error))?;
     Ok(created.into_iter().map(|created| created.json.into_bytes()).collect())
 }
 

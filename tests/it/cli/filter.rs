@@ -96,7 +96,7 @@ fn create_overwrites_only_with_force() {
     let before = read(bench.path("a.pkbf")).unwrap();
     let again = ["create", "a.pkbf", "--hash-count", "3", "--hash-length", "8"];
     let output = bench.run(3, &again);
-    assert!(problem(&output).contains("a.pkbf already exists; --force overwrites it"));
+    assert!(problem(&output).contains("a.pkbf: already exists; --force overwrites it"));
     assert_eq!(read(bench.path("a.pkbf")).unwrap(), before);
     bench.run(0, &[&again[..], &["--force"]].concat());
     assert_eq!(bench.info()["entries"], 0);

@@ -190,10 +190,10 @@ fn an_unusable_input_is_named() {
     assert!(system("ssh-keygen", &made).status.success());
     for (file, expected) in [
         ("locked.key", "the private key is encrypted: decrypt it first"),
-        ("lost.pem", "no private key in PEM or DER, but a certificate or a public key"),
+        ("lost.pem", "no private key in PEM or DER"),
         ("prose", "no private key in PEM or DER"),
         ("ssh", "`ssh-keygen -p -m PEM -f FILE` converts an OpenSSH key"),
-        ("large", "larger than 1 MiB, so it is neither a proof nor a private key"),
+        ("large", "larger than 1 MiB: neither a proof nor a private key"),
         ("none", "No such file or directory"),
     ] {
         for arguments in [&["create", file][..], &["verify", file, "lost.pem"]] {
@@ -208,7 +208,7 @@ fn an_unusable_input_is_named() {
     bench.run(0, &["verify", &paths[0], "prose", "lost.pem"]);
     bench.run(3, &["verify", &paths[0], "prose"]);
     let output = bench.run(3, &["create", "lost.key", "--dir", "none"]);
-    let expected = "keygate: --dir none: there is no such directory; create it\n";
+    let expected = "keygate: none: No such file or directory; create it, or correct the path\n";
     assert_eq!(problem(&output), expected);
     bench.run(2, &["verify"]);
     bench.run(2, &["create"]);

@@ -107,7 +107,7 @@ fn hostile_metadata_are_rejected_and_name_the_member() {
         (
             "blocklist_url",
             json!(scene.mirror.url("moved/v0/blocklist.dat.xz")),
-            "redirects are not followed; set --url",
+            "redirects are followed to redirect_hosts",
         ),
         // The file is not a list, although its digest is right.
         (

@@ -271,16 +271,13 @@ fn wrong_usage_and_files_that_cannot_be_written_are_errors() {
     for (arguments, problem) in [
         ([&badkeys[..], &["http://a.example/b"]].concat(), "http:// to another machine"),
         ([&badkeys[..], &["http://a.example/b?sig=c"]].concat(), "--url \"http://a.example/b\": "),
-        ([&badkeys[..], &["a"]].concat(), "is not the URL of a file"),
+        ([&badkeys[..], &["a"]].concat(), "is not the URL of badkeysdata.json"),
         (
             [&badkeys[..], &["https://u:pw@a/b?sig=c"]].concat(),
-            "--url \"https://a/b\" is not the URL of a file",
+            "--url \"https://a/b\" is not the URL of badkeysdata.json",
         ),
-        (
-            [&badkeys[..], &["https://a/b.dat.xz"]].concat(),
-            "is the URL of a list: give that of badkeysdata.json",
-        ),
-        (vec!["--every", "0s"], "0 would never pause"),
+        ([&badkeys[..], &["https://a/b.dat.xz"]].concat(), "is not the URL of badkeysdata.json"),
+        (vec!["--every", "0s"], "the duration must not be zero"),
         (vec!["--url", "https://a/b"], "--badkeys"),
     ] {
         let output = Fetch::start(&arguments).ended();
