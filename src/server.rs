@@ -22,7 +22,9 @@ use self::links::Links;
 use crate::admin::AdminListener;
 use crate::blocking::BlockingPool;
 use crate::config::{Config, KeyPlace, ListenAddress, LogLevel, PlacedProblem, ShutdownConfig};
-use crate::confirm::{AnswerKeeper, AskingLinks, AskingTask, ConfirmError, Inquiry, Questions};
+use crate::confirm::{
+    AnswerFlusher, ConfirmError, ConfirmationContext, ConfirmationTask, Inquiry, Queries,
+};
 use crate::listen::{self, Addresses, Listener};
 use crate::log_writer::{LogFile, LogReopener, LogWriter, LogWriterGuard};
 use crate::metrics::{ControlMetrics, Exposition, LogMetrics, WorkerMetrics};
@@ -46,8 +48,8 @@ pub struct Server {
     workers: Workers,
     supervisor: Supervisor,
     shutdown: ShutdownConfig,
-    /// Saves the answers about keys; `None` if nothing is asked.
-    keeper: Option<AnswerKeeper>,
+    /// Saves the answers about keys; `None` without a source of proofs.
+    answer_flusher: Option<AnswerFlusher>,
     /// Exports the rest of the spans; `None` if nothing is traced.
     flusher: Option<TraceFlusher>,
     /// Writes the rest of the access log when it is dropped.
@@ -190,9 +192,9 @@ impl Server {
         let metrics = Metrics::new(config, &logs)?;
         let recent = recent_keys(config);
         let wait = config.confirm.as_ref().map(|confirm| confirm.wait);
-        let questions = Questions::new(config, &metrics.control.confirm);
-        let inquiry = Inquiry::new(questions.clone(), wait.unwrap_or_default());
         let answers = CurrentAnswers::default();
+        let queries = Queries::new(config, answers.clone(), &metrics.control.confirm);
+        let inquiry = Inquiry::new(queries.clone(), wait.unwrap_or_default());
         let judgement_links = JudgementLinks {
             recent: recent.clone(),
             answers: answers.clone(),
@@ -205,14 +207,14 @@ impl Server {
         let admin_address = admin.local_address();
 
         let resolver = Resolver::start().map_err(ServerError::Resolver)?;
-        let asking = config.confirm.as_ref().map(|confirm| {
+        let confirmation = config.confirm.as_ref().map(|confirm| {
             let (metrics, resolver) = (metrics.control.clone(), resolver.clone());
             let state_lock = loader.state_lock();
-            let links = AskingLinks { questions, answers, metrics, resolver, state_lock };
-            AskingTask::new(confirm, config.state_dir.as_deref(), &first.guard, links)
+            let context = ConfirmationContext { queries, answers, metrics, resolver, state_lock };
+            ConfirmationTask::new(confirm, config.state_dir.as_deref(), &first.guard, context)
         });
-        let asking = asking.transpose()?;
-        let keeper = asking.as_ref().map(AskingTask::keeper);
+        let confirmation = confirmation.transpose()?;
+        let answer_flusher = confirmation.as_ref().map(ConfirmationTask::flusher);
         let (exporting, spans) = export_task(config, &metrics, &resolver)?.unzip();
         let flusher = exporting.as_ref().map(ExportTask::flusher);
         let (links, commands) = Links::new(config, first, &loader, resolver);
@@ -228,7 +230,7 @@ impl Server {
             watcher,
             (admin, config.admin_commands),
             metrics,
-            asking,
+            confirmation,
             exporting,
             workers.loads(),
         );
@@ -242,7 +244,7 @@ impl Server {
             workers,
             supervisor,
             shutdown: config.shutdown,
-            keeper,
+            answer_flusher,
             flusher,
             _access_log: access_log_guard,
         })
@@ -292,8 +294,8 @@ impl Server {
         if timeout(STOP_TIMEOUT, self.workers.ended()).await.is_err() {
             error!("a worker does not end, exiting without it");
         }
-        if let Some(keeper) = &self.keeper {
-            keeper.save().await;
+        if let Some(flusher) = &self.answer_flusher {
+            flusher.flush().await;
         }
         if let Some(flusher) = &self.flusher {
             flusher.flush().await;

@@ -239,7 +239,7 @@ impl AskConnection {
         }
         if self.worker.inquiry.is_enabled() && judgement.leaves_questions(policy.judge) {
             let open = snapshot.guard.open_questions(&policy, &chain, now);
-            let _ = self.worker.inquiry.ask(open); // later questions get the answer
+            let _ = self.worker.inquiry.query(open); // later questions get the answer
         }
         let is_rejected = judgement.decision == Decision::Reject;
         if !is_rejected {

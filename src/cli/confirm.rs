@@ -234,7 +234,7 @@ impl Asker<'_> {
             });
         }
         let answer = self.with_pauses(asked.encodings().len(), |asker| {
-            asker.runtime.block_on(asker.source.ask(asked.encodings()))
+            asker.runtime.block_on(asker.source.query(asked.encodings()))
         });
         let mut row = self.row(place, first, "probable");
         row.encoding = Some(first_name);

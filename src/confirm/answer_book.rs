@@ -1,4 +1,4 @@
-//! The answers of this process: those in use, and when they end.
+//! What is known: the answers of this process, and when they end.
 
 mod state_file;
 #[cfg(test)]
@@ -10,12 +10,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use keygate_core::guard::Answers;
 use keygate_core::spki::Fingerprint;
-use keygate_core::unix_time;
 
-pub(super) use self::state_file::write;
+pub(super) use self::state_file::state_file;
 use super::pace::jittered;
+use crate::config::ConfirmConfig;
 
-/// Maximum number of cleared keys. Above it, the one that was asked about first is forgotten.
+/// Maximum number of cleared keys. Above it, the key with the oldest query is forgotten.
 const MAX_CLEARED: usize = 8192;
 /// Maximum number of confirmed keys. Above it, a proof confirms no further key.
 pub(super) const MAX_CONFIRMED: usize = 65_536;
@@ -23,9 +23,9 @@ pub(super) const MAX_CONFIRMED: usize = 65_536;
 /// A cleared key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Clearance {
-    /// When the source was asked, in seconds since the Unix epoch.
+    /// When the source was queried, in seconds since the Unix epoch.
     pub(super) asked: u64,
-    /// When the key is asked about again, in seconds since the Unix epoch.
+    /// When the key is queried again, in seconds since the Unix epoch.
     pub(super) due: u64,
 }
 
@@ -48,6 +48,15 @@ pub(super) struct Basis {
     pub(super) filters: BTreeMap<String, String>,
 }
 
+/// What the time has changed since the last call of [`AnswerBook::expire`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lapse {
+    /// No key has become due. Clearances may have ended.
+    NoneDue,
+    /// A key has become due.
+    SomeDue,
+}
+
 /// The answers of this process.
 #[derive(Debug)]
 pub(super) struct AnswerBook {
@@ -58,35 +67,43 @@ pub(super) struct AnswerBook {
     /// Time after `Clearance::due` for which a key stays cleared.
     stale_for: Duration,
     cleared_ttl: Duration,
+    /// Clearances were expired up to this time, in seconds since the Unix epoch.
+    expired_at: u64,
+    /// Increases with each change of the answers.
+    revision: u64,
 }
 
 impl AnswerBook {
-    /// No answers.
-    pub(super) fn new(basis: Basis, cleared_ttl: Duration, stale_for: Duration) -> Self {
+    /// No answers, at `now`.
+    pub(super) fn new(basis: Basis, config: &ConfirmConfig, now: u64) -> Self {
         let names = basis.filters.keys().map(|name| Arc::from(name.as_str()));
         Self {
             answers: Answers::new(names),
             basis,
             cleared: HashMap::new(),
             confirmed: HashMap::new(),
-            stale_for,
-            cleared_ttl,
+            stale_for: config.stale_for,
+            cleared_ttl: config.cleared_ttl,
+            expired_at: now,
+            revision: 0,
         }
     }
 
     /// An empty book about the same source and filters.
     pub(super) fn emptied(&self) -> Self {
-        Self::new(self.basis.clone(), self.cleared_ttl, self.stale_for)
+        Self {
+            answers: Answers::new(self.answers.filters().iter().cloned()),
+            basis: self.basis.clone(),
+            cleared: HashMap::new(),
+            confirmed: HashMap::new(),
+            ..*self
+        }
     }
 
-    /// Adds the answers of `other`. The later of two clearances counts. Returns the new answers; a
-    /// cleared key has the time at which it is asked about again.
-    pub(super) fn merge(&mut self, other: Self) -> Vec<(Fingerprint, Option<u64>)> {
-        let mut learned = Vec::new();
+    /// Adds the answers of `other`. The later of two clearances counts.
+    pub(super) fn merge(&mut self, other: Self) {
         for (fingerprint, spki) in other.confirmed {
-            if self.confirm(fingerprint, spki) == ProofEffect::New {
-                learned.push((fingerprint, None));
-            }
+            self.confirm(fingerprint, spki);
         }
         for (fingerprint, clearance) in other.cleared {
             let is_old = match self.cleared.get(&fingerprint) {
@@ -95,25 +112,29 @@ impl AnswerBook {
             };
             if !is_old && !self.confirmed.contains_key(&fingerprint) {
                 self.insert(fingerprint, clearance);
-                learned.push((fingerprint, Some(clearance.due)));
             }
         }
-        learned
     }
 
-    /// The answers in use, as judgements read them.
+    /// The answers, as judgements read them.
     pub(super) fn answers(&self) -> &Answers {
         &self.answers
     }
 
-    /// Records whether the source can clear a key at present. Returns whether this is new.
-    pub(super) fn set_can_clear(&mut self, can_clear: bool) -> bool {
-        self.answers.set_can_clear(can_clear)
+    /// The number of changes of the answers so far.
+    pub(super) fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Records whether the source can clear a key at present.
+    pub(super) fn set_can_clear(&mut self, can_clear: bool) {
+        self.revision += u64::from(self.answers.set_can_clear(can_clear));
     }
 
     /// Records that a proof was verified with this SubjectPublicKeyInfo. The key is not cleared any
     /// more, even if there is no room for it.
     pub(super) fn confirm(&mut self, fingerprint: Fingerprint, spki: Arc<[u8]>) -> ProofEffect {
+        self.revision += 1;
         self.cleared.remove(&fingerprint);
         if self.confirmed.len() >= MAX_CONFIRMED && !self.confirmed.contains_key(&fingerprint) {
             self.answers.withdraw_clearance(&fingerprint);
@@ -124,28 +145,26 @@ impl AnswerBook {
         if is_new { ProofEffect::New } else { ProofEffect::Known }
     }
 
-    /// Records that the source does not know an encoding. Returns when it is asked again, and the
-    /// key that was forgotten in its place.
-    pub(super) fn clear(
-        &mut self,
-        fingerprint: Fingerprint,
-        now: u64,
-    ) -> (Clearance, Option<Fingerprint>) {
+    /// Records that the source does not know an encoding.
+    pub(super) fn clear(&mut self, fingerprint: Fingerprint, now: u64) -> Clearance {
         let ttl = jittered(self.cleared_ttl).as_secs().max(1);
         let clearance = Clearance { asked: now, due: now.saturating_add(ttl) };
-        (clearance, self.insert(fingerprint, clearance))
+        self.insert(fingerprint, clearance);
+        clearance
     }
 
-    fn insert(&mut self, fingerprint: Fingerprint, clearance: Clearance) -> Option<Fingerprint> {
+    fn insert(&mut self, fingerprint: Fingerprint, clearance: Clearance) {
+        self.revision += 1;
         self.answers.clear(fingerprint, self.until(clearance));
         self.cleared.insert(fingerprint, clearance);
         if self.cleared.len() <= MAX_CLEARED {
-            return None;
+            return;
         }
-        let oldest = self.cleared.iter().min_by_key(|(_, it)| it.asked).map(|(it, _)| *it)?;
-        self.cleared.remove(&oldest);
-        self.answers.withdraw_clearance(&oldest);
-        Some(oldest)
+        let oldest = self.cleared.iter().min_by_key(|(_, it)| it.asked).map(|(it, _)| *it);
+        if let Some(oldest) = oldest {
+            self.cleared.remove(&oldest);
+            self.answers.withdraw_clearance(&oldest);
+        }
     }
 
     /// The end of a clearance without a new answer.
@@ -154,51 +173,42 @@ impl AnswerBook {
         UNIX_EPOCH.checked_add(end).unwrap_or(UNIX_EPOCH)
     }
 
-    /// Removes the clearances that have ended. Returns their keys.
-    pub(super) fn expire(&mut self, now: u64) -> Vec<Fingerprint> {
+    /// Removes the clearances that have ended.
+    pub(super) fn expire(&mut self, now: u64) -> Lapse {
         let stale = self.stale_for.as_secs();
         let ended = self.cleared.extract_if(|_, it| it.due.saturating_add(stale) <= now);
-        let ended: Vec<Fingerprint> = ended.map(|(fingerprint, _)| fingerprint).collect();
-        for fingerprint in &ended {
-            self.answers.withdraw_clearance(fingerprint);
+        for (fingerprint, _) in ended {
+            self.answers.withdraw_clearance(&fingerprint);
+            self.revision += 1;
         }
-        ended
+        let since = std::mem::replace(&mut self.expired_at, now);
+        let is_due = self.cleared.values().any(|it| it.due > since && it.due <= now);
+        if is_due { Lapse::SomeDue } else { Lapse::NoneDue }
     }
 
-    /// Makes the keys for which `is_due` returns true due at `now`. They stay cleared until an
-    /// answer comes. Returns them.
-    pub(super) fn make_due(
-        &mut self,
-        now: u64,
-        is_due: impl Fn(&Fingerprint) -> bool,
-    ) -> Vec<Fingerprint> {
-        let mut changed = Vec::new();
-        for (fingerprint, clearance) in &mut self.cleared {
-            if clearance.due > now && is_due(fingerprint) {
-                clearance.due = now;
-                changed.push(*fingerprint);
-            }
+    /// Makes the keys due for which `is_due` returns true. They stay cleared until an answer comes.
+    pub(super) fn make_due(&mut self, now: u64, is_due: impl Fn(&Fingerprint) -> bool) {
+        let later = self.cleared.iter().filter(|(it, clearance)| clearance.due > now && is_due(it));
+        let due: Vec<_> = later.map(|(it, clearance)| (*it, clearance.asked)).collect();
+        for (fingerprint, asked) in due {
+            self.insert(fingerprint, Clearance { asked, due: now });
         }
-        for fingerprint in &changed {
-            if let Some(clearance) = self.cleared.get(fingerprint).copied() {
-                self.answers.clear(*fingerprint, self.until(clearance));
-            }
-        }
-        changed
     }
 
-    /// Sets the filters in use. Returns whether one of them has changed.
-    pub(super) fn set_filters(&mut self, filters: BTreeMap<String, String>) -> bool {
-        let has_changed = self.basis.filters != filters;
-        self.basis.filters = filters;
-        has_changed
+    /// Sets the filters in use. All keys become due if one has changed: it may have them now.
+    pub(super) fn set_filters(&mut self, filters: BTreeMap<String, String>, now: u64) {
+        if self.basis.filters != filters {
+            self.basis.filters = filters;
+            self.make_due(now, |_| true);
+        }
     }
 
-    /// The next time after `now` at which a key becomes due or its clearance ends.
-    pub(super) fn next_event(&self, now: u64) -> Option<u64> {
+    /// The next time at which a key becomes due or its clearance ends, after the last call of
+    /// [`Self::expire`]. May have passed.
+    pub(super) fn next_event(&self) -> Option<u64> {
         let stale = self.stale_for.as_secs();
         let times = self.cleared.values().flat_map(|it| [it.due, it.due.saturating_add(stale)]);
-        times.filter(|time| *time > now).min()
+        times.filter(|at| *at > self.expired_at).min()
     }
 
     /// All cleared keys.
@@ -210,9 +220,4 @@ impl AnswerBook {
     pub(super) fn confirmed(&self) -> impl ExactSizeIterator<Item = &Fingerprint> {
         self.confirmed.keys()
     }
-}
-
-/// The clearance as text for logs and the status.
-pub(super) fn until_text(clearance: Clearance) -> String {
-    unix_time::rfc3339(clearance.due)
 }

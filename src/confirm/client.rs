@@ -36,13 +36,13 @@ pub(super) struct SourceClient {
     resolver: Resolver,
     /// One permit for each request under way.
     slots: Semaphore,
-    /// The end of the longest pause that a 429 has asked for.
+    /// The end of the longest pause that a 429 has requested.
     paused_until: Mutex<Option<Instant>>,
 }
 
-/// The requests of one question, with one deadline.
+/// The requests of one query, with one deadline.
 #[derive(Debug)]
-pub(super) struct SourceQuestion<'a> {
+pub(super) struct SourceQuery<'a> {
     client: &'a SourceClient,
     _slot: Option<SemaphorePermit<'a>>,
     deadline: Instant,
@@ -70,7 +70,7 @@ impl SourceResponse {
 /// Why a source has not responded to the request for one fingerprint.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SourceError {
-    /// The body of a 200 has a `Content-Encoding`, which no request asks for.
+    /// The body of a 200 has a `Content-Encoding`, which no request accepts.
     #[error("the body has a Content-Encoding")]
     Encoded,
     /// 429, with the time for which the source rejects requests.
@@ -135,7 +135,7 @@ impl SourceClient {
         Self { url, timeout, resolver, slots, paused_until: Mutex::default() }
     }
 
-    /// The end of the pause that a 429 has asked for; `None` if requests may be sent.
+    /// The end of the pause that a 429 has requested; `None` if requests may be sent.
     pub(super) fn paused_until(&self, now: Instant) -> Option<Instant> {
         self.pause_end().filter(|until| *until > now)
     }
@@ -144,19 +144,19 @@ impl SourceClient {
         self.paused_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a slot. The requests of the question then have `timeout` in all.
-    pub(super) async fn question(&self) -> SourceQuestion<'_> {
+    /// Waits for a slot. The requests of the query then have `timeout` in all.
+    pub(super) async fn query(&self) -> SourceQuery<'_> {
         let slot = self.slots.acquire().await.ok(); // fails only if the semaphore is closed
-        SourceQuestion { client: self, _slot: slot, deadline: Instant::now() + self.timeout }
+        SourceQuery { client: self, _slot: slot, deadline: Instant::now() + self.timeout }
     }
 
-    /// Requests the proof for `fingerprint`, as a question of one request.
+    /// Requests the proof for `fingerprint`, as a query of one request.
     pub(super) async fn get(
         &self,
         files: &SourceFiles,
         fingerprint: &Fingerprint,
     ) -> Result<SourceResponse, SourceError> {
-        self.question().await.get(files, fingerprint).await
+        self.query().await.get(files, fingerprint).await
     }
 
     async fn exchange(
@@ -186,7 +186,7 @@ impl SourceClient {
     }
 }
 
-impl SourceQuestion<'_> {
+impl SourceQuery<'_> {
     /// Requests the proof for `fingerprint`. Sends no request during a pause of the source.
     pub(super) async fn get(
         &self,
@@ -242,7 +242,7 @@ impl From<ExchangeError> for SourceError {
     }
 }
 
-/// The pause that a `Retry-After` asks for: seconds or a date (RFC 9110, section 10.2.3).
+/// The pause that a `Retry-After` requests: seconds or a date (RFC 9110, section 10.2.3).
 fn pause(retry_after: Option<&str>, now: SystemTime) -> Duration {
     let Some(text) = retry_after.map(str::trim) else { return DEFAULT_PAUSE };
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

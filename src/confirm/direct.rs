@@ -1,4 +1,4 @@
-//! Questions of a command to a source, one after another: no schedule, and no answers are kept.
+//! Queries of a command to a source, one after another: no schedule, and no answers are saved.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,26 +7,23 @@ use std::time::Duration;
 use keygate_core::spki::Fingerprint;
 use tokio::sync::OnceCell;
 
-use super::client::{SourceClient, SourceError};
-use super::lookup::{self, CanaryProblem, LookUpOutcome, ProofDirectories};
-use super::source::{KEPT_PROOFS, clears, source_of};
-use super::source_files::{ConfirmError, SourceFiles};
+use super::client::SourceError;
+use super::lookup::{self, CanaryProblem, LookUpOutcome};
+use super::source::Source;
+use super::source_files::ConfirmError;
 use crate::config::ConfirmConfig;
 use crate::resolver::Resolver;
 use crate::snapshot::ExposedKeyFile;
 
-/// A source that a command asks directly.
+/// A source that a command queries directly.
 #[derive(Debug)]
 pub struct DirectSource {
-    config: ConfirmConfig,
-    files: SourceFiles,
-    directories: ProofDirectories,
-    client: Option<SourceClient>,
+    source: Source,
     /// The outcome of the check of the canary, which the first unknown key causes.
     canary: OnceCell<Result<(), CanaryProblem>>,
 }
 
-/// The answer of a source to one question.
+/// The answer of a source to one query.
 #[derive(Debug)]
 pub enum DirectAnswer {
     /// A verified proof.
@@ -59,47 +56,40 @@ impl DirectSource {
         state_dir: Option<&Path>,
         resolver: Resolver,
     ) -> Result<Self, ConfirmError> {
-        let files = SourceFiles::read(config)?;
+        let mut source = Source::new(config, state_dir, resolver)?;
         if let Some(path) = &config.proofs {
-            let unusable = |source| ConfirmError::Directory {
-                key: "confirm.proofs",
-                path: path.clone(),
-                source,
-            };
-            std::fs::read_dir(path).map_err(unusable)?;
+            let (key, path) = ("confirm.proofs", path.clone());
+            let unusable = |source| ConfirmError::Directory { key, path: path.clone(), source };
+            std::fs::read_dir(&path).map_err(unusable)?;
         }
-        let kept = state_dir.map(|directory| directory.join(KEPT_PROOFS));
-        let kept = kept.filter(|directory| std::fs::read_dir(directory).is_ok());
-        let directories = ProofDirectories { kept, configured: config.proofs.clone() };
-        let client = config.url.clone().map(|url| SourceClient::new(url, config.timeout, resolver));
-        Ok(Self { config: config.clone(), files, directories, client, canary: OnceCell::new() })
+        source.directories.saved.take_if(|directory| std::fs::read_dir(directory).is_err());
+        Ok(Self { source, canary: OnceCell::new() })
     }
 
     /// The URL of the source, or the directory if there is no URL.
     #[must_use]
     pub fn name(&self) -> String {
-        source_of(&self.config)
+        self.source.name()
     }
 
     /// Whether the source can clear keys that it does not know, if it knows its canary.
     #[must_use]
     pub fn clears(&self) -> bool {
-        clears(&self.config)
+        self.source.clears()
     }
 
     /// The problem with the permissions of the file with the API key.
     #[must_use]
     pub fn exposed_api_key(&self) -> Option<&ExposedKeyFile> {
-        self.files.exposed.as_ref()
+        self.source.files.exposed.as_ref()
     }
 
-    /// Asks about a key by its encodings. Looks into the directory first.
-    pub async fn ask(&self, encodings: &[(Fingerprint, Arc<[u8]>)]) -> DirectAnswer {
-        let mut look_up = self.directories.look_up(encodings);
-        if let (Some(client), false) =
-            (&self.client, matches!(look_up, LookUpOutcome::Confirmed(_)))
-        {
-            let by_url = lookup::ask_url(client, &self.files, encodings).await;
+    /// Queries a key by its encodings. Looks into the directory first.
+    pub async fn query(&self, encodings: &[(Fingerprint, Arc<[u8]>)]) -> DirectAnswer {
+        let Source { files, directories, client, .. } = &self.source;
+        let mut look_up = directories.look_up(encodings);
+        if let (Some(client), false) = (client, matches!(look_up, LookUpOutcome::Confirmed(_))) {
+            let by_url = lookup::query_url(client, files, encodings).await;
             // A file that cannot be used may be the proof.
             if !matches!(by_url, LookUpOutcome::Unknown) {
                 look_up = by_url;
@@ -143,13 +133,14 @@ impl DirectSource {
     pub async fn fetch(&self, fingerprint: &Fingerprint) -> Result<Option<Vec<u8>>, DirectAnswer> {
         let unanswered =
             |error: &dyn std::fmt::Display| DirectAnswer::Unanswered(error.to_string());
-        match self.directories.find(fingerprint) {
+        let Source { files, directories, client, .. } = &self.source;
+        match directories.find(fingerprint) {
             Ok(Some(body)) => return Ok(Some(body)),
             Ok(None) => {}
             Err(error) => return Err(unanswered(&error)),
         }
-        let Some(client) = &self.client else { return Ok(None) };
-        match client.get(&self.files, fingerprint).await {
+        let Some(client) = client else { return Ok(None) };
+        match client.get(files, fingerprint).await {
             Ok(response) => Ok(response.into_body()),
             Err(SourceError::RateLimited(pause)) => Err(DirectAnswer::RateLimited(pause)),
             Err(error) => Err(unanswered(&error)),
@@ -161,12 +152,11 @@ impl DirectSource {
     /// # Errors
     /// Returns the reason if it does not.
     pub async fn check_canary(&self) -> Result<(), CanaryProblem> {
+        let Source { files, directories, client, .. } = &self.source;
         let check = async {
-            match &self.client {
-                Some(client) => {
-                    lookup::check_canaries(client, &self.files, &self.files.canaries).await
-                }
-                None => self.directories.check_canaries(&self.files.canaries),
+            match client {
+                Some(client) => lookup::check_canaries(client, files, &files.canaries).await,
+                None => directories.check_canaries(&files.canaries),
             }
         };
         self.canary.get_or_init(|| check).await.clone()

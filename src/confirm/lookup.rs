@@ -1,4 +1,4 @@
-//! One question, put to the directories or to the URL, with every proof verified.
+//! One look-up, in the directories or by the URL, with every proof verified.
 
 use std::fmt::Display;
 use std::io;
@@ -17,7 +17,7 @@ use super::source_files::{CanaryKey, SourceFiles};
 #[derive(Debug, Clone, Default)]
 pub(super) struct ProofDirectories {
     /// `state.dir/proofs`, with the proofs that this process has found.
-    pub(super) kept: Option<PathBuf>,
+    pub(super) saved: Option<PathBuf>,
     /// `confirm.proofs`.
     pub(super) configured: Option<PathBuf>,
 }
@@ -30,8 +30,8 @@ pub(super) struct FoundProof {
     pub(super) body: Vec<u8>,
     /// The file with the proof; `None` if it came from the URL.
     pub(super) file: Option<PathBuf>,
-    /// Whether the proof is kept already.
-    pub(super) is_kept: bool,
+    /// Whether the proof is in the state directory already.
+    pub(super) is_saved: bool,
 }
 
 /// A body that proves nothing about the key.
@@ -60,7 +60,7 @@ impl UnusableReason {
     }
 }
 
-/// How a question has ended.
+/// The outcome of a look-up.
 #[derive(Debug)]
 pub(super) enum LookUpOutcome {
     Confirmed(FoundProof),
@@ -72,14 +72,28 @@ pub(super) enum LookUpOutcome {
     Unusable(UnusableProof),
 }
 
+/// The outcome of a look-up, and of the check that followed it.
+#[derive(Debug)]
+pub(super) struct LookUp {
+    pub(super) outcome: LookUpOutcome,
+    /// The check of the canaries after the look into a complete directory without a proof.
+    pub(super) canary: Option<Result<(), CanaryProblem>>,
+}
+
+impl From<LookUpOutcome> for LookUp {
+    fn from(outcome: LookUpOutcome) -> Self {
+        Self { outcome, canary: None }
+    }
+}
+
 impl ProofDirectories {
     /// Looks for a proof of any of `encodings`. A file that proves nothing does not hide another
     /// one. Blocks.
     pub(super) fn look_up(&self, encodings: &[CanaryKey]) -> LookUpOutcome {
         let mut outcome = LookUpOutcome::Unknown;
-        let kept = self.kept.iter().map(|directory| (directory, true));
+        let saved = self.saved.iter().map(|directory| (directory, true));
         let configured = self.configured.iter().map(|directory| (directory, false));
-        for (directory, is_kept) in kept.chain(configured) {
+        for (directory, is_saved) in saved.chain(configured) {
             for (fingerprint, spki) in encodings {
                 for file in proof_directory::files(directory, fingerprint) {
                     let (file, body) = match file {
@@ -91,7 +105,7 @@ impl ProofDirectories {
                     };
                     match verified(*fingerprint, spki, body, Some(file)) {
                         Ok(found) => {
-                            return LookUpOutcome::Confirmed(FoundProof { is_kept, ..found });
+                            return LookUpOutcome::Confirmed(FoundProof { is_saved, ..found });
                         }
                         Err(unusable) => outcome = LookUpOutcome::Unusable(unusable),
                     }
@@ -110,15 +124,15 @@ impl ProofDirectories {
         &self,
         encodings: &[CanaryKey],
         canaries: &[CanaryKey],
-    ) -> (LookUpOutcome, Option<Result<(), CanaryProblem>>) {
-        let look_up = self.look_up(encodings);
-        let is_unknown = matches!(look_up, LookUpOutcome::Unknown);
-        (look_up, is_unknown.then(|| self.check_canaries(canaries)))
+    ) -> LookUp {
+        let outcome = self.look_up(encodings);
+        let is_unknown = matches!(outcome, LookUpOutcome::Unknown);
+        LookUp { outcome, canary: is_unknown.then(|| self.check_canaries(canaries)) }
     }
 
     /// Whether the configured directory has a proof of every one of `canaries`. Blocks.
     pub(super) fn check_canaries(&self, canaries: &[CanaryKey]) -> Result<(), CanaryProblem> {
-        let source = Self { kept: None, configured: self.configured.clone() };
+        let source = Self { saved: None, configured: self.configured.clone() };
         for canary in canaries {
             let key = &canary.0;
             return Err(match source.look_up(std::slice::from_ref(canary)) {
@@ -135,7 +149,7 @@ impl ProofDirectories {
     /// The content of the file for `fingerprint`. Blocks.
     pub(super) fn find(&self, fingerprint: &Fingerprint) -> io::Result<Option<Vec<u8>>> {
         let mut failed = None;
-        for directory in self.kept.iter().chain(&self.configured) {
+        for directory in self.saved.iter().chain(&self.configured) {
             for file in proof_directory::files(directory, fingerprint) {
                 match file {
                     Ok((_, body)) => return Ok(Some(body)),
@@ -157,16 +171,16 @@ impl ProofDirectories {
     }
 }
 
-/// Asks the URL about the encodings in turn, until there is a proof of one.
-pub(super) async fn ask_url(
+/// Requests proofs of the encodings from the URL in turn, until there is a proof of one.
+pub(super) async fn query_url(
     client: &SourceClient,
     files: &SourceFiles,
     encodings: &[CanaryKey],
 ) -> LookUpOutcome {
     let mut outcome = LookUpOutcome::Unknown;
-    let question = client.question().await;
+    let query = client.query().await;
     for (fingerprint, spki) in encodings {
-        match question.get(files, fingerprint).await {
+        match query.get(files, fingerprint).await {
             Ok(SourceResponse::Found(body)) => match verified(*fingerprint, spki, body, None) {
                 Ok(found) => return LookUpOutcome::Confirmed(found),
                 Err(unusable) => outcome = LookUpOutcome::Unusable(unusable),
@@ -273,7 +287,9 @@ fn verified(
     file: Option<PathBuf>,
 ) -> Result<FoundProof, UnusableProof> {
     match proof::verify(&body, spki) {
-        Ok(_) => Ok(FoundProof { fingerprint, spki: Arc::clone(spki), body, file, is_kept: false }),
+        Ok(_) => {
+            Ok(FoundProof { fingerprint, spki: Arc::clone(spki), body, file, is_saved: false })
+        }
         Err(error) => {
             Err(UnusableProof { fingerprint, file, reason: UnusableReason::Proof(error) })
         }

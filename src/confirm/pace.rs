@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Number of questions that may be asked at once, after a pause.
+/// Number of queries that may start at once, after a pause.
 const BURST: f64 = 10.0;
 /// Back-off after a failure, 1 s; doubled with each failure in a row.
 const FIRST_BACK_OFF: Duration = Duration::from_secs(1);
@@ -14,13 +14,13 @@ const MAX_BACK_OFF: Duration = Duration::from_secs(5 * 60);
 /// A token bucket, and the pauses that the source has asked for or caused by its failures.
 #[derive(Debug)]
 pub(super) struct SourcePace {
-    /// Maximum number of questions a second.
+    /// Maximum number of queries a second.
     rate: f64,
-    /// Questions that may be asked at once, at `refilled_at`. Below 0 after a question of several
+    /// Requests that may be sent at once, at `refilled_at`. Below 0 after a query of several
     /// requests.
     tokens: f64,
     refilled_at: Instant,
-    /// The URL is not asked before this time.
+    /// The URL gets no request before this time.
     paused_until: Option<Instant>,
     /// Failures of the source in a row.
     failures: u32,
@@ -38,12 +38,12 @@ impl SourcePace {
     }
 
     /// Takes tokens for requests to the URL. Further requests wait until all of them are refilled.
-    pub(super) fn take_tokens(&mut self, count: f64, now: Instant) {
-        self.tokens = self.tokens_at(now) - count;
+    pub(super) fn take_tokens(&mut self, count: usize, now: Instant) {
+        self.tokens = self.tokens_at(now) - count as f64;
         self.refilled_at = now;
     }
 
-    /// When the URL may be asked next; `now` if it may be asked at once.
+    /// When the URL may get the next request; `now` if it may get one at once.
     pub(super) fn opens_at(&self, now: Instant) -> Instant {
         if let Some(until) = self.paused_until.filter(|until| *until > now) {
             return until;
@@ -55,20 +55,20 @@ impl SourcePace {
         now + Duration::from_secs_f64(missing / self.rate)
     }
 
-    /// Whether the URL may be asked within `wait`, behind `ahead` other questions.
+    /// Whether the URL may get a query within `wait`, behind `ahead` other queries.
     pub(super) fn opens_within(&self, wait: Duration, ahead: usize, now: Instant) -> bool {
         let is_paused = self.paused_until.is_some_and(|until| until > now + wait);
         let tokens = self.tokens_at(now) + self.rate * wait.as_secs_f64();
         !is_paused && (ahead as f64) < tokens
     }
 
-    /// Asks the URL nothing for this time. A longer pause before stays.
+    /// Sends the URL nothing for this time. A longer pause before stays.
     pub(super) fn pause(&mut self, time: Duration, now: Instant) {
         self.paused_until = self.paused_until.max(Some(now + time));
     }
 
     /// Records a failure of the source. Returns the back-off; `None` during a pause, because
-    /// questions that were under way together have failed for one reason.
+    /// queries that were under way together have failed for one reason.
     pub(super) fn record_failure(&mut self, now: Instant) -> Option<Duration> {
         if self.paused_until.is_some_and(|until| until > now) {
             return None;
@@ -89,7 +89,7 @@ pub(super) fn back_off(failures: u32) -> Duration {
     jittered(FIRST_BACK_OFF.saturating_mul(1 << doublings).min(MAX_BACK_OFF))
 }
 
-/// `time`, changed by up to 10 %, so that many questions do not become due at once.
+/// `time`, changed by up to 10 %, so that many queries do not become due at once.
 pub(super) fn jittered(time: Duration) -> Duration {
     time.mul_f64(0.9 + 0.2 * fastrand::f64())
 }

@@ -52,21 +52,22 @@ pub(super) fn has(directory: &Path, fingerprint: &Fingerprint) -> bool {
     SUFFIXES.iter().any(|suffix| directory.join(format!("{fingerprint}{suffix}")).exists())
 }
 
-/// Keeps `proof` in `directory`. After a crash, the file is whole or not there. Blocks.
+/// The file in `directory` in which this process saves the proof for `fingerprint`.
+pub(super) fn saved_path(directory: &Path, fingerprint: &Fingerprint) -> PathBuf {
+    directory.join(format!("{fingerprint}.jws"))
+}
+
+/// Replaces the file at `path`. After a crash, it has the old content or the new. Blocks.
 ///
 /// # Errors
 /// Returns an error if the file cannot be written.
-pub(super) fn keep(
-    directory: &Path,
-    fingerprint: &Fingerprint,
-    proof: &[u8],
-) -> io::Result<PathBuf> {
-    let path = directory.join(format!("{fingerprint}.jws"));
+pub(super) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    let directory = path.parent().unwrap_or(Path::new("."));
     let mut staged = tempfile::Builder::new().prefix(".staged-").tempfile_in(directory)?;
-    staged.write_all(proof)?;
+    staged.write_all(content)?;
     staged.as_file().sync_all()?;
-    staged.persist(&path).map_err(|error| error.error)?;
-    Ok(path)
+    staged.persist(path).map_err(|error| error.error)?;
+    Ok(())
 }
 
 #[cfg(test)]

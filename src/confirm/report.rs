@@ -10,7 +10,7 @@ use crate::metrics::{ConfirmMetrics, ConfirmationResult, Label};
 /// Maximum number of recent answers in the status.
 const MAX_ANSWERS: usize = 100;
 
-/// The report of the asking task, which is copied when it is read. Clones share it.
+/// The report of the confirmation task, which is copied when it is read. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct ConfirmStatus(Option<Arc<Mutex<ConfirmReport>>>);
 
@@ -19,7 +19,7 @@ impl ConfirmStatus {
         Self(Some(Arc::new(Mutex::new(report))))
     }
 
-    /// The report; `None` if nothing is ever asked.
+    /// The report; `None` without a source.
     #[must_use]
     pub fn load(&self) -> Option<ConfirmReport> {
         self.0.as_ref().map(|report| lock(report).clone())
@@ -46,13 +46,13 @@ pub struct ConfirmReport {
     pub filters: Vec<String>,
     /// Whether the source knew its canary at the last check.
     pub canary: CanaryState,
-    /// Questions that wait for an answer.
+    /// Queries that wait for an answer.
     pub pending: usize,
     /// End of the pause that the source has requested, RFC 3339.
     pub blocked_until: Option<String>,
     /// When the source answered last, RFC 3339.
     pub last_answer: Option<String>,
-    /// Time, source and reason of the last question without an answer.
+    /// Time, source and reason of the last query without an answer.
     pub last_error: Option<String>,
     /// Why the source did not respond the last time; `null` if it did.
     pub failure: Option<String>,
@@ -60,10 +60,10 @@ pub struct ConfirmReport {
     pub confirmed: usize,
     /// Number of cleared keys.
     pub cleared: usize,
-    /// Expected number of questions a day about keys that are cleared now, if all of their clients
+    /// Expected number of queries a day about keys that are cleared now, if all of their clients
     /// come back.
     pub questions_per_day: f64,
-    /// Number of questions by result.
+    /// Number of queries by result.
     pub results: BTreeMap<&'static str, u64>,
     /// The last 100 answers, the latest first.
     pub answers: VecDeque<AnswerReport>,
@@ -95,7 +95,7 @@ pub struct AnswerReport {
     /// Path of the proof.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proof_file: Option<String>,
-    /// When the key is asked about again, RFC 3339.
+    /// When the key is queried again, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
 }

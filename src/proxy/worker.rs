@@ -151,7 +151,7 @@ impl Worker {
         if self.inquiry.is_enabled() {
             let (snapshot, now) = (self.snapshot(), SystemTime::now());
             let policy = &service.config.policy;
-            let _ = self.inquiry.ask(snapshot.guard.open_questions(policy, path, now));
+            let _ = self.inquiry.query(snapshot.guard.open_questions(policy, path, now));
         }
     }
 

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tracing::error;
 
 use crate::admin::{self, AdminListener, AdminState};
-use crate::confirm::AskingTask;
+use crate::confirm::ConfirmationTask;
 use crate::metrics::ControlMetrics;
 use crate::process::heartbeat::{self, Heartbeats};
 use crate::process::service_manager;
@@ -24,8 +24,8 @@ use crate::traces::ExportTask;
 pub(super) struct Control {
     pub(super) watcher: FileWatcher,
     pub(super) health: HealthChecks,
-    /// `None` if no source of proofs is configured.
-    pub(super) asking: Option<Asking>,
+    /// `None` without a source of proofs.
+    pub(super) confirmation: Option<Confirmation>,
     /// `None` if nothing is traced.
     pub(super) exporting: Option<ExportTask>,
     pub(super) heartbeats: Heartbeats,
@@ -45,9 +45,9 @@ pub(super) struct HealthChecks {
     pub(super) swaps: watch::Receiver<u64>,
 }
 
-/// Asks the source of proofs.
-pub(super) struct Asking {
-    pub(super) task: AskingTask,
+/// Queries the source of proofs.
+pub(super) struct Confirmation {
+    pub(super) task: ConfirmationTask,
     pub(super) current: Current,
     /// Changes when open connections must be judged again.
     pub(super) judgements: watch::Sender<u64>,
@@ -86,7 +86,7 @@ impl Control {
         tokio::task::spawn_local(proxy::supervise_health(
             current, swaps, servers, resolver, metrics,
         ));
-        if let Some(Asking { task, current, judgements }) = self.asking {
+        if let Some(Confirmation { task, current, judgements }) = self.confirmation {
             tokio::task::spawn_local(task.run(current, judgements));
         }
         if let Some(task) = self.exporting {

@@ -6,11 +6,11 @@ use arc_swap::ArcSwap;
 use tokio::sync::{mpsc, watch};
 
 use super::Metrics;
-use super::control::{Asking, Control, HealthChecks};
+use super::control::{Confirmation, Control, HealthChecks};
 use crate::admin::{AdminListener, AdminSources, AdminState, Drain};
 use crate::blocking::BlockingPool;
 use crate::config::{AdminCommands, Config};
-use crate::confirm::{AskingTask, ConfirmStatus, Inquiry};
+use crate::confirm::{ConfirmStatus, ConfirmationTask, Inquiry};
 use crate::listen::AddressLoads;
 use crate::log_writer::{LogReopener, LogWriter};
 use crate::metrics::Exposition;
@@ -120,7 +120,7 @@ impl Links {
         watcher: FileWatcher,
         (admin, commands_from): (AdminListener, AdminCommands),
         metrics: Metrics,
-        asking: Option<AskingTask>,
+        confirmation: Option<ConfirmationTask>,
         exporting: Option<ExportTask>,
         loads: AddressLoads,
     ) -> Control {
@@ -132,15 +132,15 @@ impl Links {
             metrics: metrics.control,
             swaps: self.judgements.subscribe(),
         };
-        let confirm = asking.as_ref().map(AskingTask::status).unwrap_or_default();
-        let asking = asking.map(|task| Asking {
+        let confirm = confirmation.as_ref().map(ConfirmationTask::status).unwrap_or_default();
+        let confirmation = confirmation.map(|task| Confirmation {
             task,
             current: Arc::clone(&self.current),
             judgements: self.judgements.clone(),
         });
         let state = self.admin_state(metrics.exposition, confirm, drain, loads, commands_from);
         let (heartbeats, hanging) = (self.heartbeats.clone(), self.hanging.clone());
-        Control { watcher, health, asking, exporting, heartbeats, hanging, admin, state }
+        Control { watcher, health, confirmation, exporting, heartbeats, hanging, admin, state }
     }
 
     /// The part that the admin server shows and controls.

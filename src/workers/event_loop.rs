@@ -218,7 +218,7 @@ async fn judge_all(
             connection.judge_again(&snapshot, reason, metrics_of, &worker.refusal_log, time);
         if worker.inquiry.is_enabled() {
             // Answers that come later are applied by a further judgement.
-            let _ = worker.inquiry.ask(connection.open_questions(&snapshot, time));
+            let _ = worker.inquiry.query(connection.open_questions(&snapshot, time));
         }
         turn.add(judged, heartbeat).await;
     }

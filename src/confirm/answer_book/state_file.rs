@@ -1,10 +1,10 @@
 //! The answers in the state directory.
 //!
 //! A proof in `state.dir/proofs` is verified again whenever it is read. `state.dir/confirm.json`
-//! has the cleared keys, and the keys of the proofs. Its loss costs questions only.
+//! has the cleared keys, and the keys of the proofs. Its loss costs queries only.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -46,9 +46,9 @@ struct ClearanceRecord {
 }
 
 impl AnswerBook {
-    /// Adds the answers in the state file of `directory`, whose proofs are verified again. A broken
-    /// file is warned of and adds nothing. Blocks.
-    pub(in crate::confirm) fn add_kept(
+    /// Adds the answers in the state file of `directory`, and verifies their proofs again. A broken
+    /// file is logged and adds nothing. Blocks.
+    pub(in crate::confirm) fn add_saved(
         &mut self,
         directory: &Path,
         proofs: &ProofDirectories,
@@ -64,7 +64,7 @@ impl AnswerBook {
             }
         };
         for (fingerprint, spki) in &file.confirmed {
-            self.add_kept_proof(fingerprint, spki, proofs);
+            self.add_saved_proof(fingerprint, spki, proofs);
         }
         if file.source != self.basis.source {
             return; // a 404 of one source is no 404 of another
@@ -82,34 +82,27 @@ impl AnswerBook {
         self.expire(now);
     }
 
-    fn add_kept_proof(&mut self, fingerprint: &str, spki: &str, proofs: &ProofDirectories) {
+    fn add_saved_proof(&mut self, fingerprint: &str, spki: &str, proofs: &ProofDirectories) {
         let spki = BASE64.decode(spki.as_bytes()).unwrap_or_default();
         let of_key = Fingerprint::of(&spki);
         if Fingerprint::parse(fingerprint) != Some(of_key) {
             return;
         }
         let spki: Arc<[u8]> = spki.into();
-        match proofs.look_up(&[(of_key, Arc::clone(&spki))]) {
+        let error = match proofs.look_up(&[(of_key, Arc::clone(&spki))]) {
             LookUpOutcome::Confirmed(_) => {
                 self.confirm(of_key, spki);
+                return;
             }
-            LookUpOutcome::DirectoryFailed(error) => {
-                warn!(target: TARGET, %fingerprint, %error, "kept proof cannot be used, the key is asked about again");
-            }
-            LookUpOutcome::Unusable(unusable) => {
-                let reason = unusable.reason.as_str();
-                warn!(target: TARGET, %fingerprint, error = reason, "kept proof cannot be used, the key is asked about again");
-            }
-            LookUpOutcome::Failed(_) | LookUpOutcome::Unknown => {
-                let error = "there is no file";
-                warn!(target: TARGET, %fingerprint, error, "kept proof cannot be used, the key is asked about again");
-            }
-        }
+            LookUpOutcome::DirectoryFailed(error) => error.to_string(),
+            LookUpOutcome::Failed(_) | LookUpOutcome::Unknown => "there is no file".to_owned(),
+            LookUpOutcome::Unusable(unusable) => unusable.reason.as_str().to_owned(),
+        };
+        warn!(target: TARGET, %fingerprint, error, "kept proof cannot be used, the key is asked about again");
     }
 
-    /// The text of the state file, at most [`MAX_SIZE`] bytes. The cleared keys that were asked
-    /// about last have room first. A proof whose key has no room is found again when its client
-    /// comes back.
+    /// The text of the state file, at most [`MAX_SIZE`] bytes. The latest clearances have room
+    /// first. A proof whose key has no room is found again when its client comes back.
     pub(in crate::confirm) fn to_file(&self) -> serde_json::Result<Vec<u8>> {
         let mut file = AnswersFile {
             source: self.basis.source.clone(),
@@ -134,7 +127,8 @@ impl AnswerBook {
     }
 }
 
-fn state_file(directory: &Path) -> PathBuf {
+/// The state file in the state directory.
+pub(in crate::confirm) fn state_file(directory: &Path) -> PathBuf {
     directory.join("confirm.json")
 }
 
@@ -144,14 +138,4 @@ fn read(path: &Path) -> io::Result<AnswersFile> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(AnswersFile::default()),
         Err(error) => Err(error),
     }
-}
-
-/// Replaces the state file in `directory`. After a crash, it holds the old content or the new.
-/// Blocks.
-pub(in crate::confirm) fn write(directory: &Path, text: &[u8]) -> io::Result<()> {
-    let mut staged = tempfile::Builder::new().prefix(".staged-confirm-").tempfile_in(directory)?;
-    staged.write_all(text)?;
-    staged.as_file().sync_all()?;
-    staged.persist(state_file(directory)).map_err(|error| error.error)?;
-    Ok(())
 }

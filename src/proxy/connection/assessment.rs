@@ -67,12 +67,12 @@ impl Assessment {
     ) -> Option<Self> {
         let open = self.open_questions(identity);
         let is_decisive = open.is_decisive;
-        let asked = worker.inquiry.ask(open);
+        let queries = worker.inquiry.query(open);
         let is_rejected = self.judgement.decision == Decision::Reject;
-        let holds = is_decisive && asked.holds(is_rejected) && !worker.inquiry.wait().is_zero();
+        let holds = is_decisive && queries.holds(is_rejected) && !worker.inquiry.wait().is_zero();
         drop(self); // a held connection must keep no old filter in memory
         if holds {
-            match held::hold(worker, handshake_service, stream, identity, asked).await {
+            match held::hold(worker, handshake_service, stream, identity, queries).await {
                 WaitOutcome::Answered | WaitOutcome::Expired | WaitOutcome::Stopped => {}
                 WaitOutcome::ClientGone => {
                     let metrics = worker.service_metrics(handshake_service);
@@ -86,7 +86,7 @@ impl Assessment {
         if holds {
             // A cleared key may be due again already. The judgement of open connections that asks
             // about due keys may have come before this connection was one of them.
-            let _ = worker.inquiry.ask(judged.open_questions(identity));
+            let _ = worker.inquiry.query(judged.open_questions(identity));
         }
         Some(judged)
     }

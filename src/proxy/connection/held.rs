@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::time::sleep;
 
 use crate::config::Protocol;
-use crate::confirm::Asked;
+use crate::confirm::ClientQueries;
 use crate::metrics::WaitOutcome;
 use crate::proxy::worker::Worker;
 use crate::snapshot::Service;
@@ -27,12 +27,12 @@ pub(super) async fn hold(
     service: &Service,
     stream: &mut TlsStream<TcpStream>,
     identity: &ClientIdentity,
-    asked: Asked,
+    queries: ClientQueries,
 ) -> WaitOutcome {
     let began = Instant::now();
     let metrics = worker.metrics();
     metrics.confirmation_waits_active.inc();
-    let outcome = wait(worker, service, stream, identity, asked).await;
+    let outcome = wait(worker, service, stream, identity, queries).await;
     metrics.confirmation_waits_active.dec();
     metrics.confirmation_waits.of(outcome).inc();
     metrics.confirmation_wait_duration.observe(began.elapsed().as_secs_f64());
@@ -44,12 +44,12 @@ async fn wait(
     service: &Service,
     stream: &mut TlsStream<TcpStream>,
     identity: &ClientIdentity,
-    mut asked: Asked,
+    mut queries: ClientQueries,
 ) -> WaitOutcome {
     let ended = async {
         let mut is_answered = true;
-        for question in &mut asked.under_way {
-            is_answered &= question.ended().await;
+        for query in &mut queries.under_way {
+            is_answered &= query.ended().await;
         }
         if is_answered { WaitOutcome::Answered } else { WaitOutcome::Expired }
     };

@@ -1,9 +1,8 @@
 //! Answers over time: restarts, expiry, new filters, new proofs, and open connections.
 //!
-//! Guards: `add_kept` in `src/confirm/answer_book/state_file.rs`, `merge` and `expire` in
-//! `src/confirm/answer_book.rs`, `compare_filters` and `publish` in
-//! `src/confirm/asking_task/publishing.rs`, `consult_directory` in
-//! `src/confirm/asking_task/refresh.rs`, `take_over` in `src/confirm/asking_task/keeping.rs`.
+//! Guards: `add_saved` in `src/confirm/answer_book/state_file.rs`, `merge`, `expire` and
+//! `set_filters` in `src/confirm/answer_book.rs`, `publish` in `src/confirm/task/publisher.rs`,
+//! `end_look` in `src/confirm/task.rs`, `take_over` in `src/confirm/task/state_writer.rs`.
 
 use std::path::PathBuf;
 use std::time::Instant;

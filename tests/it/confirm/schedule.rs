@@ -1,4 +1,4 @@
-//! Ten thousand distinct keys at once: never more than four questions are under way, and all are
+//! Ten thousand distinct keys at once: never more than four queries are under way, and all are
 //! answered or counted.
 //!
 //! Guards: `MAX_UNDER_WAY` and `drop_oldest` in `src/confirm/schedule.rs`, `slots` in
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use keygate::config::Config;
-use keygate::confirm::{Ask, AskingLinks, AskingTask, Question, Questions};
+use keygate::confirm::{ConfirmationContext, ConfirmationTask, Queries, Query, Submission};
 use keygate::metrics::{ConfirmationResult, ControlMetrics};
 use keygate::resolver::Resolver;
 use keygate::snapshot::{JudgementLinks, Loader};
@@ -48,25 +48,25 @@ fn ten_thousand_keys_are_answered_or_counted_with_four_questions_under_way() {
     let metrics = ControlMetrics::new().unwrap();
     let (_, snapshot) =
         Loader::start(&config, None, metrics.clone(), JudgementLinks::default()).unwrap();
-    let questions = Questions::new(&config, &metrics.confirm);
     let answers = CurrentAnswers::default();
-    let links = AskingLinks {
-        questions: questions.clone(),
+    let queries = Queries::new(&config, answers.clone(), &metrics.confirm);
+    let context = ConfirmationContext {
+        queries: queries.clone(),
         answers: answers.clone(),
         metrics: metrics.clone(),
         resolver: Resolver::start().unwrap(),
         state_lock: None,
     };
-    let task =
-        AskingTask::new(config.confirm.as_ref().unwrap(), None, &snapshot.guard, links).unwrap();
+    let confirm = config.confirm.as_ref().unwrap();
+    let task = ConfirmationTask::new(confirm, None, &snapshot.guard, context).unwrap();
     let count = |result| metrics.confirm.count(result);
     let mut held = Vec::new();
     for key in 0..KEYS {
         let spki: Arc<[u8]> = key.to_be_bytes().as_slice().into();
         let encodings = smallvec![(Fingerprint::of(&spki), spki)];
-        match questions.ask(Question { encodings, position: 0 }) {
-            Ask::Answered | Ask::NotSoon => panic!("each may be answered in time"),
-            Ask::UnderWay(under_way) => held.push(under_way),
+        match queries.submit(Query { encodings }) {
+            Submission::Answered | Submission::NotSoon => panic!("each may be answered in time"),
+            Submission::UnderWay(under_way) => held.push(under_way),
         }
     }
     let dropped = count(ConfirmationResult::Dropped);

@@ -1,9 +1,9 @@
 //! A source of proofs that plays every kind of answer. For each: the verdict, the metric, the log
 //! line and the next question.
 //!
-//! Guards: `end_look_up` and `fail` in `src/confirm/asking_task/outcome.rs`, `clear_if_trusted` and
-//! `end_canary` in `src/confirm/asking_task/canary.rs`, `read` and `send` in
-//! `src/confirm/client.rs`, `finish` in `src/confirm/schedule.rs`.
+//! Guards: `Conclusion::new` in `src/confirm/task/outcome.rs`, `clear_if_trusted` and
+//! `record_canary` in `src/confirm/task.rs`, `read` and `get` in `src/confirm/client.rs`, `finish`
+//! in `src/confirm/schedule.rs`.
 
 use std::process::Command;
 use std::sync::mpsc::{Sender, channel};

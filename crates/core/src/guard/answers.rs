@@ -1,6 +1,6 @@
 //! The answers of a source of proofs about keys: confirmed and cleared.
 //!
-//! [`Answers`] never change. The asking task builds the next ones and replaces them in
+//! [`Answers`] never change. The confirmation task builds the next ones and replaces them in
 //! [`CurrentAnswers`]. A judgement reads them without a lock and without an allocation.
 
 use std::collections::{HashMap, HashSet};
@@ -124,7 +124,8 @@ impl Answers {
     }
 }
 
-/// A handle to the answers in use. Snapshots share it, and the asking task alone replaces them.
+/// A handle to the answers in use. Snapshots share it, and the confirmation task alone
+/// replaces them.
 #[derive(Debug, Clone, Default)]
 pub struct CurrentAnswers {
     answers: Arc<ArcSwap<Answers>>,

@@ -1,4 +1,4 @@
-//! A question about a client's key, and its outcome.
+//! A query about a client's key, and what becomes of it.
 
 use std::sync::Arc;
 
@@ -6,30 +6,28 @@ use keygate_core::spki::Fingerprint;
 use smallvec::SmallVec;
 use tokio::sync::watch;
 
-/// A question whether a client's key is compromised.
+/// A query whether a client's key is compromised.
 #[derive(Debug, Clone)]
-pub struct Question {
+pub struct Query {
     /// The encodings of the key that hit in the filters of the source, with their
     /// SubjectPublicKeyInfo (DER). The presented encoding comes first if it is among them.
     pub encodings: SmallVec<[(Fingerprint, Arc<[u8]>); 2]>,
-    /// Position in the client's chain of the certificate with this key; 0 is the leaf.
-    pub position: usize,
 }
 
-/// The outcome of a question.
+/// What became of a query that was submitted.
 #[derive(Debug)]
-pub enum Ask {
+pub enum Submission {
     /// The answer is in use. Judge the key again.
     Answered,
     /// No answer can come within `confirm.wait`: the source backs off or is blocked, the queue is
-    /// too long, or nothing is ever asked. The question may be kept, and a later answer is applied
-    /// to open connections.
+    /// too long, or there is no source. The query may wait, and a later answer is applied to open
+    /// connections.
     NotSoon,
     /// An answer may come soon.
     UnderWay(UnderWay),
 }
 
-/// A question whose answer may come soon.
+/// A query whose answer may come soon.
 #[derive(Debug, Clone)]
 pub struct UnderWay(watch::Receiver<()>);
 
@@ -38,7 +36,7 @@ impl UnderWay {
         Self(ended)
     }
 
-    /// Waits until the question is answered, or until it is clear that no answer comes soon.
+    /// Waits until the query is answered, or until it is clear that no answer comes soon.
     /// Returns whether it is answered. The answer is in use then: judge the key again.
     pub async fn ended(&mut self) -> bool {
         // The sender sends once if there is an answer, and is dropped at the end.

@@ -1,0 +1,126 @@
+//! The look-ups, checks and looks at files that are in progress.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use keygate_core::spki::Fingerprint;
+use tokio::task::{JoinError, JoinSet};
+use tracing::error;
+
+use super::super::TARGET;
+use super::super::lookup::{self, CanaryProblem, LookUp, LookUpOutcome};
+use super::super::schedule::{Job, Stage};
+use super::super::source::Source;
+use super::FILE_TIMEOUT;
+use super::source_watch::Look;
+use crate::blocking::BlockingPool;
+
+/// Runs what waits for the source or for files.
+#[derive(Debug)]
+pub(super) struct IoTasks {
+    /// The thread for files.
+    thread: BlockingPool,
+    tasks: JoinSet<IoEnd>,
+}
+
+/// How a task has ended.
+pub(super) enum IoEnd {
+    Canary(Result<(), CanaryProblem>),
+    LookedUp(LookedUp),
+    /// Cleared keys with a file in the directory of proofs.
+    Named(Vec<Fingerprint>),
+    Watched(Look),
+}
+
+/// A job that has ended.
+pub(super) struct LookedUp {
+    pub(super) job: Job,
+    pub(super) began: Instant,
+    pub(super) look_up: LookUp,
+}
+
+impl IoTasks {
+    pub(super) fn new(thread: BlockingPool) -> Self {
+        Self { thread, tasks: JoinSet::new() }
+    }
+
+    /// Looks up the key of `job`.
+    pub(super) fn look_up(&mut self, job: Job, source: &Source) {
+        let (began, source, thread) = (Instant::now(), source.clone(), self.thread.clone());
+        self.tasks.spawn_local(async move {
+            let look_up = match (job.stage, &source.client) {
+                (Stage::Url, Some(client)) => {
+                    lookup::query_url(client, &source.files, &job.query.encodings).await.into()
+                }
+                (Stage::Directory | Stage::Url, _) => {
+                    look_into_directories(&job, source, &thread).await
+                }
+            };
+            IoEnd::LookedUp(LookedUp { job, began, look_up })
+        });
+    }
+
+    /// Checks whether the source knows its canary.
+    pub(super) fn check_canary(&mut self, source: &Source) {
+        let (source, thread) = (source.clone(), self.thread.clone());
+        self.tasks.spawn_local(async move {
+            let Source { config, files, directories, client } = source;
+            if let Some(client) = client {
+                let check = lookup::check_canaries(&client, &files, &files.canaries);
+                return IoEnd::Canary(check.await);
+            }
+            let check = move || directories.check_canaries(&files.canaries);
+            let checked = thread.run_within(config.timeout, check).await;
+            IoEnd::Canary(checked.unwrap_or_else(|error| Err(CanaryProblem::unfinished(&error))))
+        });
+    }
+
+    /// Finds those of `cleared` that have a file in the directory of proofs.
+    pub(super) fn find_named(&mut self, cleared: Vec<Fingerprint>, source: &Source) {
+        let (directories, thread) = (source.directories.clone(), self.thread.clone());
+        self.tasks.spawn_local(async move {
+            let named = move || directories.named(&cleared);
+            IoEnd::Named(thread.run_within(FILE_TIMEOUT, named).await.unwrap_or_default())
+        });
+    }
+
+    /// Looks at the files of the source.
+    pub(super) fn look(&mut self, look: impl Future<Output = Look> + 'static) {
+        self.tasks.spawn_local(async { IoEnd::Watched(look.await) });
+    }
+
+    /// Waits for the end of a task; for ever if there is none. `None` if the task panicked.
+    /// Cancel-safe.
+    pub(super) async fn next(&mut self) -> Option<IoEnd> {
+        match self.tasks.join_next().await {
+            Some(ended) => logged(ended),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The end of a task that has ended already.
+    pub(super) fn try_next(&mut self) -> Option<IoEnd> {
+        self.tasks.try_join_next().and_then(logged)
+    }
+}
+
+fn logged(ended: Result<IoEnd, JoinError>) -> Option<IoEnd> {
+    let failed = |error: &JoinError| {
+        error!(target: TARGET, %error, "a question about a key has failed");
+    };
+    ended.inspect_err(failed).ok()
+}
+
+/// Looks for a proof in the directories, and checks the canary if that may clear the key.
+async fn look_into_directories(job: &Job, source: Source, thread: &BlockingPool) -> LookUp {
+    let is_complete = source.client.is_none() && source.clears();
+    let query = Arc::clone(&job.query);
+    let Source { config, files, directories, .. } = source;
+    let look_up = move || match is_complete {
+        true => directories.look_up_complete(&query.encodings, &files.canaries),
+        false => directories.look_up(&query.encodings).into(),
+    };
+    let look_up = thread.run_within(config.timeout, look_up).await;
+    look_up
+        .unwrap_or_else(|error| LookUpOutcome::DirectoryFailed(std::io::Error::other(error)).into())
+}

@@ -1,0 +1,325 @@
+//! Who is told: judgements get the answers, operators get log lines, metrics and the status.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use keygate_core::guard::CurrentAnswers;
+use keygate_core::spki::Fingerprint;
+use keygate_core::unix_time::{self, rfc3339};
+use tokio::sync::watch;
+use tracing::{Level, error, info, warn};
+
+use super::super::TARGET;
+use super::super::answer_book::{AnswerBook, Clearance, MAX_CONFIRMED, ProofEffect};
+use super::super::lookup::{CanaryProblem, FoundProof, LookUpOutcome};
+use super::super::queries::Queries;
+use super::super::report::{AnswerReport, CanaryState, ConfirmReport, ConfirmStatus};
+use super::super::schedule::{Job, JobEnd};
+use super::super::source::Source;
+use super::outcome::Unanswered;
+use crate::metrics::{ConfirmMetrics, ConfirmationResult, Label};
+
+/// Time after a proof that has no room until the key is queried again, 1 h.
+const NO_ROOM_PAUSE: Duration = Duration::from_secs(60 * 60);
+/// Minimum interval between two log lines of one kind, 10 s. Clients cause the lines.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+/// Minimum time between two judgements of all open connections because of answers, 1 s.
+const JUDGE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Puts answers in use, and reports what the task has learned.
+#[derive(Debug)]
+pub(super) struct Publisher {
+    answers: CurrentAnswers,
+    /// The revision of the answer book in use.
+    revision: u64,
+    pending: PendingPublication,
+    judged_at: Option<Instant>,
+    /// The source in logs and the status.
+    source: String,
+    metrics: ConfirmMetrics,
+    status: ConfirmStatus,
+    logs: PublisherLogs,
+}
+
+/// What follows the answers that are not in use yet.
+#[derive(Debug, Default)]
+struct PendingPublication {
+    /// Jobs that were answered since the answers were published.
+    answered: Vec<u64>,
+    /// Whether open connections must be judged again.
+    judge_again: bool,
+}
+
+/// The limits of each kind of log line.
+#[derive(Debug, Default)]
+struct PublisherLogs {
+    directory: LogLimit,
+    unanswered: LogLimit,
+    unusable: LogLimit,
+    /// Whether the source answered the last check of the canary that failed and was logged.
+    canary_is_answer: Option<bool>,
+}
+
+impl Publisher {
+    /// Puts the answers of `book` in use.
+    pub(super) fn new(
+        source: &Source,
+        book: &AnswerBook,
+        answers: CurrentAnswers,
+        metrics: ConfirmMetrics,
+    ) -> Self {
+        let canary = if source.clears() { CanaryState::Unchecked } else { CanaryState::Off };
+        let report = ConfirmReport::new(source.name(), source.config.filters.clone(), canary);
+        answers.replace(Arc::new(book.answers().clone()));
+        Self {
+            answers,
+            revision: book.revision(),
+            pending: PendingPublication::default(),
+            judged_at: None,
+            source: source.name(),
+            metrics,
+            status: ConfirmStatus::new(report),
+            logs: PublisherLogs::default(),
+        }
+    }
+
+    pub(super) fn status(&self) -> ConfirmStatus {
+        self.status.clone()
+    }
+
+    /// Has open connections judged again with the next publication.
+    pub(super) fn judge_again(&mut self) {
+        self.pending.judge_again = true;
+    }
+
+    /// Puts new answers in use, then ends their queries, and has open connections judged again.
+    pub(super) fn publish(
+        &mut self,
+        book: &AnswerBook,
+        queries: &Queries,
+        judgements: &watch::Sender<u64>,
+        now: Instant,
+    ) {
+        if std::mem::replace(&mut self.revision, book.revision()) != book.revision() {
+            self.answers.replace(Arc::new(book.answers().clone()));
+            self.pending.judge_again = true;
+        }
+        // The answers come first: a connection that is woken is judged by them.
+        for number in self.pending.answered.drain(..) {
+            queries.with_schedule(|schedule| schedule.finish(number, JobEnd::Answered, now));
+        }
+        if self.pending.judge_again && self.next_judgement().is_none_or(|at| at <= now) {
+            self.pending.judge_again = false;
+            self.judged_at = Some(now);
+            judgements.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// When open connections may be judged again; `None` if there is no reason, or at once.
+    pub(super) fn next_judgement(&self) -> Option<Instant> {
+        self.judged_at.filter(|_| self.pending.judge_again).map(|at| at + JUDGE_INTERVAL)
+    }
+
+    /// Shows the number of answers and of queries that wait.
+    pub(super) fn show(&self, book: &AnswerBook, pending: usize, cleared_ttl: Duration) {
+        let (confirmed, cleared) = (book.confirmed().len(), book.cleared().len());
+        self.metrics.set_answers(confirmed, cleared);
+        self.metrics.set_pending(pending);
+        self.status.update(|report| {
+            (report.confirmed, report.cleared, report.pending) = (confirmed, cleared, pending);
+            report.questions_per_day = cleared as f64 / (cleared_ttl.as_secs_f64() / 86_400.0);
+            report.count(&self.metrics);
+        });
+    }
+
+    /// Records the duration of a query that has ended.
+    pub(super) fn record_duration(&self, duration: Duration) {
+        self.metrics.record_duration(duration);
+    }
+
+    /// Records that the source has responded. `paused_until` is the end of its pause.
+    pub(super) fn record_response(&self, paused_until: Option<Instant>) {
+        let now = unix_time::now();
+        self.metrics.set_last_answer(now);
+        self.status.update(|report| {
+            report.last_answer = Some(rfc3339(now));
+            report.failure = None;
+        });
+        // The response may be to a request that was sent before a 429.
+        if paused_until.is_none() {
+            self.metrics.set_blocked_until(0);
+            self.status.update(|report| report.blocked_until = None);
+        }
+    }
+
+    pub(super) fn log_recovery(&self) {
+        info!(target: TARGET, source = self.source, "source of proofs answers again");
+    }
+
+    pub(super) fn record_pause(&self, pause: Duration) {
+        let until = unix_time::now().saturating_add(pause.as_secs());
+        self.metrics.set_blocked_until(until);
+        self.status.update(|report| report.blocked_until = Some(rfc3339(until)));
+    }
+
+    /// Records the outcome of a check of the canary.
+    pub(super) fn record_canary(&mut self, outcome: &Result<(), CanaryProblem>) {
+        self.metrics.record_canary(outcome.is_ok());
+        let source = &self.source;
+        let Err(CanaryProblem { error, pause, is_answer, .. }) = outcome else {
+            if self.logs.canary_is_answer.take().is_some() {
+                info!(target: TARGET, source, "source of proofs knows its canary again");
+            }
+            return self.status.update(|report| {
+                (report.canary, report.failure) = (CanaryState::Ok, None);
+            });
+        };
+        if self.logs.canary_is_answer.replace(*is_answer) != Some(*is_answer) {
+            if *is_answer {
+                warn!(target: TARGET, source, error, "source does not know its canary, no key is cleared");
+            } else {
+                warn!(target: TARGET, source, error, "source cannot be asked about its canary, no key is cleared");
+            }
+        }
+        self.status.update(|report| {
+            report.canary = CanaryState::Failed;
+            report.failure = (!is_answer).then(|| error.clone());
+        });
+        if let Some(pause) = pause {
+            self.record_pause(*pause);
+        }
+    }
+
+    /// Records a verified proof, which `proof_file` will have. Ends the query once it is in use.
+    pub(super) fn record_confirmed(
+        &mut self,
+        job: &Job,
+        found: &FoundProof,
+        effect: ProofEffect,
+        proof_file: Option<PathBuf>,
+    ) {
+        if effect == ProofEffect::New {
+            let proof_file = text(proof_file.as_ref());
+            let (fingerprint, file) = (found.fingerprint, text(found.file.as_ref()));
+            let source = file.as_ref().unwrap_or(&self.source);
+            warn!(target: TARGET, %fingerprint, source, proof_file, "compromise of a client key proved");
+            self.add_answer(ConfirmationResult::Confirmed, fingerprint, proof_file, None);
+        }
+        self.record_answer(job, ConfirmationResult::Confirmed);
+    }
+
+    /// Records that a key is cleared. Ends the query once the clearance is in use.
+    pub(super) fn record_cleared(&mut self, job: &Job, until: Option<Clearance>) {
+        let until = until.map(|clearance| rfc3339(clearance.due));
+        if let Some((fingerprint, _)) = job.query.encodings.first() {
+            info!(target: TARGET, %fingerprint, until, "client key cleared");
+            self.add_answer(ConfirmationResult::Cleared, *fingerprint, None, until);
+        }
+        self.record_answer(job, ConfirmationResult::Cleared);
+    }
+
+    fn add_answer(
+        &self,
+        verdict: ConfirmationResult,
+        fingerprint: Fingerprint,
+        proof_file: Option<String>,
+        until: Option<String>,
+    ) {
+        let (time, fingerprint) = (rfc3339(unix_time::now()), fingerprint.to_string());
+        let verdict = verdict.as_str();
+        let answer = AnswerReport { time, fingerprint, verdict, proof_file, until };
+        self.status.update(|report| report.add(answer));
+    }
+
+    fn record_answer(&mut self, job: &Job, result: ConfirmationResult) {
+        self.metrics.record_result(result);
+        self.pending.answered.push(job.number);
+    }
+
+    /// Ends a query whose proof has no room among the answers. The key stays probable.
+    pub(super) fn end_without_room(
+        &mut self,
+        job: &Job,
+        fingerprint: Fingerprint,
+        queries: &Queries,
+    ) {
+        self.metrics.record_result(ConfirmationResult::Confirmed);
+        let (end, now) = (JobEnd::Unanswered(Some(NO_ROOM_PAUSE)), Instant::now());
+        let next = queries.with_schedule(|it| it.finish(job.number, end, now)).map(time_after);
+        let Some(left_out) = self.logs.unanswered.pass(now) else { return };
+        let maximum = MAX_CONFIRMED;
+        error!(target: TARGET, %fingerprint, maximum, next, left_out, "too many confirmed keys, a proved compromise stays probable");
+    }
+
+    /// Ends a query without an answer.
+    pub(super) fn end_unanswered(&mut self, job: &Job, unanswered: &Unanswered, queries: &Queries) {
+        let Unanswered { result, error, level, end } = unanswered;
+        self.metrics.record_result(*result);
+        if *result != ConfirmationResult::Untrusted {
+            let last_error = format!("{} {}: {error}", rfc3339(unix_time::now()), self.source);
+            self.status.update(|report| report.last_error = Some(last_error));
+        }
+        if let JobEnd::Blocked(pause) = end {
+            self.record_pause(*pause);
+        } else if *end == JobEnd::Failed {
+            self.status.update(|report| report.failure = Some(error.clone()));
+        }
+        let now = Instant::now();
+        let next = queries.with_schedule(|it| it.finish(job.number, *end, now)).map(time_after);
+        let Some(left_out) = self.logs.unanswered.pass(now) else { return };
+        let fingerprint = job.query.encodings.first().map(|(it, _)| it.to_string());
+        let (result, source) = (result.as_str(), &self.source);
+        if *level == Level::INFO {
+            info!(target: TARGET, fingerprint, source, result, error, next, left_out, "no answer about a client key");
+        } else {
+            warn!(target: TARGET, fingerprint, source, result, error, next, left_out, "no answer about a client key");
+        }
+    }
+
+    /// Logs a directory that cannot be read, or a body that proves nothing.
+    pub(super) fn log_unusable(&mut self, outcome: &LookUpOutcome) {
+        match outcome {
+            LookUpOutcome::Confirmed(_) | LookUpOutcome::Failed(_) | LookUpOutcome::Unknown => {}
+            LookUpOutcome::DirectoryFailed(error) => {
+                let Some(left_out) = self.logs.directory.pass(Instant::now()) else { return };
+                warn!(target: TARGET, %error, left_out, "directory of proofs cannot be read");
+            }
+            LookUpOutcome::Unusable(unusable) => {
+                let Some(left_out) = self.logs.unusable.pass(Instant::now()) else { return };
+                let (fingerprint, reason) = (unusable.fingerprint, unusable.reason.as_str());
+                let file = text(unusable.file.as_ref());
+                let source = file.as_ref().unwrap_or(&self.source);
+                error!(target: TARGET, %fingerprint, source, reason, left_out, "proof does not verify");
+            }
+        }
+    }
+}
+
+fn text(path: Option<&PathBuf>) -> Option<String> {
+    path.map(|path| path.display().to_string())
+}
+
+/// The time after `pause`, RFC 3339.
+fn time_after(pause: Duration) -> String {
+    rfc3339(unix_time::now().saturating_add(pause.as_secs()))
+}
+
+/// Limits the log lines of one kind.
+#[derive(Debug, Default)]
+struct LogLimit {
+    logged_at: Option<Instant>,
+    left_out: u64,
+}
+
+impl LogLimit {
+    /// The number of lines that were left out since the last one; `None` if this one is left out.
+    fn pass(&mut self, now: Instant) -> Option<u64> {
+        if self.logged_at.is_some_and(|at| now.saturating_duration_since(at) < LOG_INTERVAL) {
+            self.left_out += 1;
+            return None;
+        }
+        self.logged_at = Some(now);
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
