@@ -45,6 +45,7 @@ pub use self::authorizer::{
 pub use self::confirm::{CanaryConfig, ConfirmConfig, SourceUrl};
 pub use self::effective::{EffectiveTable, EffectiveValue};
 pub use self::fetch::FetchConfig;
+pub(crate) use self::fetch::SYSTEM_TRUST_ANCHORS;
 pub use self::filter::{FilterConfig, Implausible, Rollback};
 pub use self::key_place::{KeyLines, KeyPlace, LocatedProblem, PlacedProblem};
 use self::keys::table;

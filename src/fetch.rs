@@ -30,5 +30,6 @@ mod work_directory;
 
 pub use self::error::{FetchError, TransferError, UnpackError};
 pub use self::job::{BADKEYS_URL, FetchJob, FileKind};
-pub use self::outcome::{FetchCounts, FetchOutcome, FetchedFile};
+pub use self::outcome::{FetchOutcome, FetchedFile};
+pub use self::state::FetchCounts;
 pub use self::textfile::write_textfile;

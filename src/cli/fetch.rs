@@ -16,9 +16,7 @@ use super::duration::parse_duration;
 use super::progress::Spinner;
 use super::{CliError, CliOutput, ConfigArgs, Exit, print_error, resolver, runtime};
 use crate::config::{Config, SourceUrl};
-use crate::fetch::{
-    BADKEYS_URL, FetchCounts, FetchJob, FetchOutcome, FetchedFile, FileKind, write_textfile,
-};
+use crate::fetch::{BADKEYS_URL, FetchJob, FetchOutcome, FetchedFile, FileKind, write_textfile};
 use crate::resolver::Resolver;
 use crate::snapshot::ShrunkFile;
 
@@ -182,7 +180,7 @@ async fn run_all(args: &Args, jobs: &[FetchJob], resolver: &Resolver) -> Result<
         is_complete &= show(args, job, &outcome)?;
     }
     if let Some(path) = &args.textfile {
-        let counts = jobs.iter().map(|job| (job.clone(), FetchCounts::of(job)));
+        let counts = jobs.iter().map(|job| (job.clone(), job.counts()));
         let written = write_textfile(path, &counts.collect::<Vec<_>>());
         if let Err(error) = written {
             print_error(&format_args!(

@@ -5,6 +5,14 @@ use std::time::Duration;
 
 use super::{ClientCertificateFiles, SourceUrl};
 
+/// Files with the CAs of the system: Debian and Alpine, Fedora, openSUSE, others.
+pub(crate) const SYSTEM_TRUST_ANCHORS: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
 /// The source of a filter or list. Only `keygate fetch` uses it; the proxy never downloads a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FetchConfig {

@@ -18,18 +18,13 @@ use zeroize::Zeroizing;
 
 use super::error::{FetchError, TransferError, shortened};
 use super::record::SourceId;
-use crate::config::{AlpnProtocol, ClientCertificateFiles, FetchConfig, SourceUrl};
+use crate::config::{
+    AlpnProtocol, ClientCertificateFiles, FetchConfig, SYSTEM_TRUST_ANCHORS, SourceUrl,
+};
 use crate::http_client::{self, Connection, ExchangeError, MAX_HEADERS, parse_headers};
 use crate::resolver::Resolver;
 use crate::snapshot::read_private_key;
 
-/// Files with the CAs of the system: Debian and Alpine, Fedora, openSUSE, others.
-pub(super) const SYSTEM_TRUST_ANCHORS: [&str; 4] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
 /// Maximum size of a file of CAs, 16 MiB.
 const MAX_TRUST_ANCHORS: u64 = 16 << 20;
 /// Maximum size of a private key file, in bytes.

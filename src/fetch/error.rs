@@ -148,7 +148,7 @@ pub enum FetchError {
     /// No file with the CAs of the system was found.
     #[error(
         "no CAs: the system has none of {}; install ca-certificates, or give source.trust_anchors",
-        super::client::SYSTEM_TRUST_ANCHORS.join(", ")
+        crate::config::SYSTEM_TRUST_ANCHORS.join(", ")
     )]
     NoSystemTrustAnchors,
     /// The path names a link or something else that cannot be replaced by a rename.

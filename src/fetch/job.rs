@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::record::SourceId;
-use super::work_directory::part_of;
+use super::state::FetchCounts;
+use super::work_directory::{part_of, state_of};
 use crate::config::{
     BlocklistConfig, Config, FetchConfig, FilterConfig, ListConfig, ListFormat, Shrink, SourceUrl,
 };
@@ -125,6 +126,12 @@ impl FetchJob {
     #[must_use]
     pub fn part_size(&self) -> u64 {
         part_of(self.path()).path.metadata().map_or(0, |part| part.len())
+    }
+
+    /// Numbers about the earlier runs.
+    #[must_use]
+    pub fn counts(&self) -> FetchCounts {
+        state_of(self.path()).counts
     }
 
     /// The URL of the source.

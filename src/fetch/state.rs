@@ -6,10 +6,11 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use keygate_core::unix_time;
 use serde::{Deserialize, Serialize};
 
 use super::download::Validators;
-use super::outcome::FetchCounts;
+use super::outcome::FetchOutcome;
 use super::record::SourceId;
 
 /// Record of the earlier runs for a file.
@@ -58,5 +59,42 @@ impl Installed {
         let has_all = files.iter().all(|file| self.files.iter().any(|mark| mark.path == *file));
         let is_unchanged = |mark: &FileMark| FileMark::of(&mark.path).is_ok_and(|it| it == *mark);
         self.source == *source && has_all && self.files.iter().all(is_unchanged)
+    }
+}
+
+/// Numbers about the runs for one file, for the metrics. Times are seconds since the Unix epoch; 0
+/// before the first time.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FetchCounts {
+    /// End of the last run without an error.
+    pub last_success: u64,
+    /// End of the last run that installed a new version.
+    pub last_installed: u64,
+    /// Number of runs that ended with an error.
+    pub failures: u64,
+    /// Number of runs that installed a new version.
+    pub installed: u64,
+    /// Whether the metadata of a blocklist name its format deprecated.
+    pub is_deprecated: bool,
+}
+
+impl FetchCounts {
+    pub(super) fn record(&mut self, outcome: &FetchOutcome) {
+        let now = unix_time::now();
+        let file = match outcome {
+            FetchOutcome::Failed(_) => {
+                self.failures = self.failures.saturating_add(1);
+                return;
+            }
+            FetchOutcome::Installed(file) => {
+                self.last_installed = now;
+                self.installed = self.installed.saturating_add(1);
+                file
+            }
+            FetchOutcome::Unchanged(file) => file,
+        };
+        self.last_success = now;
+        self.is_deprecated = file.deprecation.is_some();
     }
 }

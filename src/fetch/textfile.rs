@@ -7,8 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::job::FetchJob;
-use super::outcome::FetchCounts;
 use super::record::directory_of;
+use super::state::FetchCounts;
 
 /// A series: its name, type, help text and value.
 type Series = (&'static str, &'static str, &'static str, fn(&FetchCounts) -> u64);

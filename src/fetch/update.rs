@@ -16,7 +16,7 @@ use super::download::{Downloaded, Received, Validators, download, download_small
 use super::error::{FetchError, UnpackError};
 use super::install::NextVersion;
 use super::job::{FetchJob, JobFile};
-use super::outcome::FetchedFile;
+use super::outcome::{FetchOutcome, FetchedFile};
 use super::state::{FetchState, FileMark, Installed};
 use super::unpack::{is_packed, unpack};
 use super::work_directory::WorkDirectory;
@@ -27,8 +27,37 @@ use crate::snapshot::{check_filter_candidate, check_list_candidate};
 /// End of the name of a packed file. Its companions have the name without it.
 const PACKED: &str = ".xz";
 
+impl FetchJob {
+    /// Fetches the file, if the source has another version.
+    pub async fn run(&self, resolver: &Resolver) -> FetchOutcome {
+        let work = match WorkDirectory::open(self.path()) {
+            Ok(work) => work,
+            Err(error) => return FetchOutcome::Failed(error),
+        };
+        let mut state = work.state();
+        let outcome = match update(self, &work, &mut state, resolver).await {
+            Ok((true, file)) => FetchOutcome::Installed(file),
+            Ok((false, file)) => FetchOutcome::Unchanged(file),
+            Err(error) => FetchOutcome::Failed(error),
+        };
+        state.counts.record(&outcome);
+        keep(&work, &state, outcome)
+    }
+}
+
+/// Keeps `state`. A success that cannot be kept is a failure, because the next run would download
+/// the file again.
+fn keep(work: &WorkDirectory, state: &FetchState, outcome: FetchOutcome) -> FetchOutcome {
+    match (work.save(state), outcome) {
+        (Ok(()), outcome) | (Err(_), outcome @ FetchOutcome::Failed(_)) => outcome,
+        (Err(error), FetchOutcome::Installed(_) | FetchOutcome::Unchanged(_)) => {
+            FetchOutcome::Failed(error)
+        }
+    }
+}
+
 /// Puts the version at the source in use, unless it is. Returns whether there was a new one.
-pub(super) async fn update(
+async fn update(
     job: &FetchJob,
     work: &WorkDirectory,
     state: &mut FetchState,

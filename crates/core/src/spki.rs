@@ -4,6 +4,7 @@
 //! RFC 8017 (RSA).
 
 mod digest;
+mod encoding;
 mod input;
 mod other_key;
 mod related;
@@ -18,11 +19,12 @@ use x509_cert::der::{self, Decode, SliceReader, Tag, Tagged};
 use x509_cert::time::Validity;
 
 pub use digest::KeyDigest;
+pub use encoding::Encoding;
 #[cfg(feature = "key-stores")]
 pub use input::EncryptedStore;
 pub use input::{Damage, Finding, InputError, KeyScanner, keys_in};
 pub use related::{
-    Encoding, PublicKey, RsaExponents, RsaNumbers, for_each_point_form, for_each_related, related,
+    PublicKey, RsaExponents, RsaNumbers, for_each_point_form, for_each_related, related,
 };
 
 /// SHA-256 of a SubjectPublicKeyInfo; in text, lower-case hex.

@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use tracing::debug;
 
 use super::gathered_io::GatheredIo;
-use super::in_flight::HttpConnection;
+use super::in_flight::{HttpConnection, STREAM_WINDOW, STREAMS_OF_WINDOW};
 use super::response::ResponseBody;
 use super::{ClientChannels, ClientConnection, handle};
 use crate::client_log::Misuse;
@@ -37,13 +37,8 @@ use crate::proxy::open_connection::state::Close;
 
 /// Bytes of a response that are buffered for a client that does not read, besides the last piece.
 const SEND_BUFFER: usize = 64 << 10;
-/// Initial flow-control window of one stream, in bytes. Not below the default of HTTP/2, because h2
-/// 0.4.20 sends no WINDOW_UPDATE if data came before the acknowledgement of a smaller window.
-pub(super) const STREAM_WINDOW: u32 = MAX_FRAME;
 /// Maximum flow-control window of one stream, in bytes.
 const MAX_STREAM_WINDOW: u32 = 4 * STREAM_WINDOW;
-/// The window of the connection is that of this many streams: 256 KiB at first, 1 MiB at most.
-pub(super) const STREAMS_OF_WINDOW: u32 = 4;
 /// Overhead of small DATA frames in h2, in bytes. h2 would derive it from the window.
 const SMALL_FRAMES: usize = 512 << 10;
 

@@ -16,7 +16,6 @@ use hyper::http::uri::{Authority, PathAndQuery};
 use hyper::{StatusCode, Version};
 
 use super::glitches::GlitchBudget;
-use super::http2::{STREAM_WINDOW, STREAMS_OF_WINDOW};
 use super::resets::ResetBudget;
 use crate::client_log::Misuse;
 use crate::metrics::{CodeClass, ServiceMetrics};
@@ -35,6 +34,12 @@ use crate::proxy::worker::Worker;
 use crate::proxy::worker::record::{Record, RequestLine};
 use crate::proxy::worker::request_spans::RequestSpans;
 use crate::snapshot::Service;
+
+/// Initial flow-control window of one stream, in bytes. Not below the default of HTTP/2, because h2
+/// 0.4.20 sends no WINDOW_UPDATE if data came before the acknowledgement of a smaller window.
+pub(super) const STREAM_WINDOW: u32 = 64 << 10;
+/// The window of the connection is that of this many streams: 256 KiB at first, 1 MiB at most.
+pub(super) const STREAMS_OF_WINDOW: u32 = 4;
 
 /// The state that the requests of one connection share.
 pub(crate) struct HttpConnection {

@@ -9,6 +9,7 @@
 mod ber;
 mod der;
 mod jwk;
+mod object;
 mod pem;
 #[cfg(feature = "key-stores")]
 mod pkcs12;
@@ -222,7 +223,7 @@ impl KeyScanner {
                 found(Finding { line: None, key: Err(error) });
             }
             InputKind::Der => {
-                let keys = der::keys_in(&self.pending).into_iter();
+                let keys = object::keys_in(&self.pending).into_iter();
                 keys.for_each(|key| found(Finding { line: None, key }));
             }
             InputKind::Json if self.pending.len() > LIMIT => {

@@ -6,7 +6,7 @@
 use x509_cert::der::asn1::{BitStringRef, ObjectIdentifier, UintRef};
 use x509_cert::der::{Decode, Reader};
 
-use super::related::of_hybrid_point;
+use super::related::ec::of_hybrid_point;
 use super::{Encoding, KeyDigest, RsaNumbers, sequence};
 
 const EC: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");

@@ -6,6 +6,7 @@
 mod error;
 mod extension;
 mod framing;
+mod ids;
 mod issuers;
 mod list;
 mod loader;

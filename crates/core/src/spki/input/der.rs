@@ -1,7 +1,6 @@
-//! Extracts the public key of one DER object: a certificate, a request, a public or private key. A
-//! PKCS #7 or PKCS #12 object has several.
+//! Extracts the public key of one DER object: a certificate, a request, a public or private key.
 //!
-//! The kind of object follows from its structure. The public key of a private key is computed if
+//! The public key of a private key is computed if
 //! the object does not contain it. Sources: RFC 5280 (certificates), RFC 2986 (requests), RFC 8017
 //! (RSA), RFC 5915 and RFC 5958 (private keys).
 
@@ -16,94 +15,13 @@ use x509_cert::der::{Decode, Encode, Reader, SliceReader, Tag};
 use x509_cert::request::CertReq;
 use x509_cert::spki::SubjectPublicKeyInfoRef;
 
-use super::ber::{self, BerElement, SEQUENCE};
-#[cfg(feature = "key-stores")]
-use super::pkcs12;
-use super::{Damage, InputError, KeyResults, pkcs7};
+use super::{Damage, InputError};
 use crate::spki::related::{ed25519_spki, rsa_spki};
 use crate::spki::{of_certificate, sequence};
 
 const RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
 const EC: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");
 const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
-
-/// The SubjectPublicKeyInfos (DER) in an object of any kind. All kinds but PKCS #7 and PKCS #12
-/// have one.
-pub(super) fn keys_in(object: &[u8]) -> KeyResults {
-    match kind_of(object) {
-        #[cfg(feature = "key-stores")]
-        Some(ObjectKind::Pkcs12) => pkcs12::keys_in(object),
-        #[cfg(not(feature = "key-stores"))]
-        Some(ObjectKind::Pkcs12) => vec![Err(InputError::Unsupported {
-            what: "a PKCS #12 store".to_owned(),
-            hint: "; give the certificates instead, or enable the feature `key-stores`",
-        })],
-        Some(ObjectKind::Pkcs7) => pkcs7::keys_in(object),
-        kind => vec![key_in(kind, object)],
-    }
-}
-
-fn key_in(kind: Option<ObjectKind>, object: &[u8]) -> Result<Vec<u8>, InputError> {
-    match kind {
-        Some(ObjectKind::Certificate) => {
-            certificate(object).or_else(|error| request(object).map_err(|_| error))
-        }
-        Some(ObjectKind::EncryptedPrivateKey) => {
-            Err(InputError::Encrypted { what: "the private key" })
-        }
-        Some(ObjectKind::Pkcs1PublicKey) => pkcs1_public_key(object),
-        Some(ObjectKind::PrivateKey) => private_key(object),
-        Some(ObjectKind::PublicKey) => public_key(object),
-        Some(ObjectKind::Pkcs12 | ObjectKind::Pkcs7) | None => Err(InputError::NoKey),
-    }
-}
-
-enum ObjectKind {
-    /// A certificate or a request, which have the same structure.
-    Certificate,
-    EncryptedPrivateKey,
-    Pkcs1PublicKey,
-    Pkcs12,
-    Pkcs7,
-    PrivateKey,
-    PublicKey,
-}
-
-/// The kind of an object, by the tags of its first fields.
-fn kind_of(object: &[u8]) -> Option<ObjectKind> {
-    // The others are never BER.
-    if let Some(whole) = BerElement::only(object, SEQUENCE) {
-        let mut fields = whole.elements();
-        if let (Some(first), Some(second)) = (fields.next(), fields.next()) {
-            match (first.tag, second.tag) {
-                (ber::OID, ber::CONTEXT_0) => return Some(ObjectKind::Pkcs7),
-                (ber::INTEGER, SEQUENCE) if first.number() == Some(3) => {
-                    return Some(ObjectKind::Pkcs12);
-                }
-                _ => {}
-            }
-        }
-    }
-    let mut fields = sequence(object).ok()?;
-    let first = fields.tlv_bytes().ok()?;
-    let second = Tag::peek(&fields).ok()?;
-    match (Tag::from_der(first.get(..1)?).ok()?, second) {
-        (Tag::Sequence, Tag::Sequence) => Some(ObjectKind::Certificate),
-        (Tag::Sequence, Tag::BitString) => Some(ObjectKind::PublicKey),
-        (Tag::Sequence, Tag::OctetString) => Some(ObjectKind::EncryptedPrivateKey),
-        (Tag::Integer, Tag::Integer) => {
-            fields.tlv_bytes().ok()?;
-            Some(if fields.is_finished() {
-                ObjectKind::Pkcs1PublicKey
-            } else {
-                ObjectKind::PrivateKey
-            })
-        }
-        (Tag::Integer, Tag::OctetString) => Some(ObjectKind::PrivateKey),
-        (Tag::Integer, Tag::Sequence) => Some(ObjectKind::PrivateKey),
-        _ => None,
-    }
-}
 
 pub(super) fn certificate(object: &[u8]) -> Result<Vec<u8>, InputError> {
     let spki = of_certificate(object).map_err(|error| broken("a certificate", error))?;

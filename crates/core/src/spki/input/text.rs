@@ -3,7 +3,7 @@
 use data_encoding::{BASE64_NOPAD, HEXLOWER_PERMISSIVE};
 
 use super::pem::{self, Boundary, Section};
-use super::{Damage, Finding, InputError, KeyResults, LIMIT, ber, der, ssh};
+use super::{Damage, Finding, InputError, KeyResults, LIMIT, ber, object, ssh};
 use crate::spki::Fingerprint;
 
 /// The state of the scan between two lines.
@@ -154,7 +154,7 @@ fn keys_in_line(line: &[u8]) -> Result<KeyResults, InputError> {
     let decoded = [hex(), base64()].into_iter().flatten();
     let mut objects = decoded.filter(|bytes| bytes.first() == Some(&ber::SEQUENCE));
     let object = objects.next().ok_or(InputError::Line)?;
-    match <[_; 1]>::try_from(der::keys_in(&object)) {
+    match <[_; 1]>::try_from(object::keys_in(&object)) {
         Ok([Ok(key)]) => Ok(vec![Ok(key)]),
         Ok([Err(InputError::NoKey)]) => Err(InputError::Line),
         Ok([Err(error)]) => Err(error),

@@ -7,6 +7,7 @@ use x509_cert::der::Decode;
 use x509_cert::ext::pkix::BasicConstraints;
 
 use super::error::{CrlError, IntermediateError};
+use super::ids::ca_id;
 use crate::spki::{CertificateFields, Element};
 use crate::tls::path_rules::PathRules;
 use crate::tls::signature::{SignatureProblem, Signed};
@@ -151,7 +152,7 @@ impl CrlIssuer {
         let fields = CertificateFields::of(certificate).ok()?;
         let name = Element::only(fields.subject)?.content.into();
         let may_sign_lists = PathRules::of(certificate)?.may_sign_lists();
-        let id = super::list::ca_id(fields.subject, fields.spki);
+        let id = ca_id(fields.subject, fields.spki);
         Some(Self { name, spki: fields.spki.into(), id, may_sign_lists })
     }
 }

@@ -1,7 +1,5 @@
 //! One revocation list: parsed, verified, and kept as a set of serial numbers.
 
-use aws_lc_rs::digest::{SHA256, digest};
-use data_encoding::HEXLOWER;
 use x509_cert::der::asn1::AnyRef;
 use x509_cert::der::{Decode, Reader, SliceReader, Tag, TagNumber, Tagged};
 use x509_cert::name::Name;
@@ -9,6 +7,7 @@ use x509_cert::time::Time;
 
 use super::error::CrlError;
 use super::extension::{self, Extension, content};
+use super::ids::{ca_id, hex, sha256};
 use super::issuers::CrlIssuers;
 use super::scope::{Scope, ScopedCertificate};
 use super::serials::Serials;
@@ -129,22 +128,6 @@ pub(super) fn issuer_name(der: &[u8]) -> Option<Box<[u8]>> {
         Ok::<_, CrlError>(name.into())
     });
     name.ok()
-}
-
-/// SHA-256 of the name of a CA in DER and of its SubjectPublicKeyInfo, in hex.
-pub(super) fn ca_id(name: &[u8], spki: &[u8]) -> String {
-    hex(&[name, spki])
-}
-
-fn hex(parts: &[&[u8]]) -> String {
-    HEXLOWER.encode(&sha256(&parts.concat()))
-}
-
-/// SHA-256 of a file or of a list in DER.
-pub(super) fn sha256(der: &[u8]) -> [u8; 32] {
-    let mut sha256 = [0; 32];
-    sha256.copy_from_slice(digest(&SHA256, der).as_ref());
-    sha256
 }
 
 /// The fields of `tbsCertList` (RFC 5280, 5.1.2), borrowed from the file.
