@@ -22,8 +22,8 @@ use crate::permit::network_of;
 /// certificates have their maximum length. Further clients evict the oldest.
 pub const MAX_CLIENTS: usize = 2000;
 /// The place of the clients that are not in memory, for a search that finds none.
-pub const CLIENTS_IN_THE_LOG: &str = "Clients with an expired, revoked or unknown certificate are in \
-    the log only: see \"handshake failed\"";
+pub const CLIENTS_IN_THE_LOG: &str = "Clients with an expired, revoked, unknown or copied \
+    certificate are in the log only: see \"handshake failed\"";
 /// Number of clients evicted at once. With 10 %, a flood of clients does not scan the map on every
 /// insert.
 const EVICTED_AT_ONCE: usize = MAX_CLIENTS / 10;

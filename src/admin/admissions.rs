@@ -177,6 +177,8 @@ pub(super) struct Update {
     pub(super) age: Duration,
     /// Rejections since the update, in the last five minutes at most.
     pub(super) recent: f64,
+    /// The beginning of that time.
+    counted_from: Instant,
     /// Those in the last minute at most.
     last_minute: f64,
     /// The rejections in as many minutes before the update.
@@ -187,6 +189,11 @@ impl Update {
     /// Whether a file of the update may reject clients for their keys.
     pub(super) fn rejects_keys(&self) -> bool {
         self.files.iter().any(|it| BY_KEYS.contains(&it.kind))
+    }
+
+    /// Whether [`Update::recent`] begins after the update.
+    pub(super) fn is_older_than_counted(&self) -> bool {
+        self.counted_from > self.base.at
     }
 
     /// Whether clients are rejected that were not before, in the last minute too.
@@ -206,6 +213,7 @@ impl Update {
             |earlier: Rejections| if earlier.at > self.base.at { earlier } else { self.base };
         let (window, minute) = (since(window), since(minute));
         self.age = now.at.duration_since(self.base.at);
+        self.counted_from = window.at;
         self.recent = now.by(&self.files) - window.by(&self.files);
         self.last_minute = now.by(&self.files) - minute.by(&self.files);
         self.expected = self.before * minutes(window, now);
@@ -289,7 +297,16 @@ impl Admissions {
             self.updates.truncate(1);
             let before = (base.by(&files) - window.by(&files)) / minutes(window, base);
             let (age, recent, last_minute, expected) = (Duration::ZERO, 0.0, 0.0, 0.0);
-            self.updates.push(Update { files, before, base, age, recent, last_minute, expected });
+            self.updates.push(Update {
+                files,
+                before,
+                base,
+                age,
+                recent,
+                counted_from: base.at,
+                last_minute,
+                expected,
+            });
         }
         self.updates.iter_mut().for_each(|update| update.compare(now, window, minute));
         self.updates.retain(|update| update.age < ATTRIBUTED);
@@ -401,9 +418,10 @@ mod tests {
             let updates = admissions.compare(generation, files, now, Some([window, minute]));
             let updates = updates.into_iter();
             let text = |it: &Update| it.files[0].text.clone();
-            updates.map(|it| (text(&it), it.recent, it.is_jump())).collect::<Vec<_>>()
+            let is_old = |it: &Update| it.is_older_than_counted();
+            updates.map(|it| (text(&it), it.recent, it.is_jump(), is_old(&it))).collect::<Vec<_>>()
         };
-        let update = |text: &str, recent, is_jump| (text.to_owned(), recent, is_jump);
+        let update = |text: &str, recent, is_jump| (text.to_owned(), recent, is_jump, false);
         let zero = (0, 0.0);
         assert_eq!(at(1, &[], [zero; 3]), [], "the start is no update");
         assert_eq!(at(1, &[], [(90, 30.0), zero, zero]), []);
@@ -421,6 +439,9 @@ mod tests {
         let names = ["a, 2", "b, 1"];
         let replaced = [update("a, 2", 1.0, false)];
         assert_eq!(at(4, &names, [(270, 1038.0), zero, (200, 1036.0)]), replaced, "its successor");
+        let later = [(700, 1043.0), (400, 1039.0), (640, 1042.0)];
+        let of_five_minutes = [("a, 2".to_owned(), 4.0, false, true)];
+        assert_eq!(at(4, &names, later), of_five_minutes);
         assert_eq!(at(4, &names, [(265 + 3600, 1038.0), zero, zero]), [], "an hour");
     }
 }

@@ -55,12 +55,12 @@ impl AttentionLevel {
     }
 }
 
-/// The conditions that need attention, worst first.
+/// The conditions that need attention, worst first; of one level, those that stop clients first.
 pub(super) fn attention(view: &View) -> Vec<Attention> {
     let mut all: Vec<Attention> = readiness(view).into_iter().collect();
-    all.extend(files::conditions(view));
-    all.extend(traffic::conditions(view));
     all.extend(clients::conditions(view));
+    all.extend(traffic::conditions(view));
+    all.extend(files::conditions(view));
     all.extend(view.confirm.as_ref().and_then(|it| source_of_proofs(it, view)));
     all.extend(expiries::conditions(view));
     all.sort_by_key(|it| it.level);

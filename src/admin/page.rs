@@ -70,6 +70,8 @@ struct StatusPage<'a> {
     /// The command that prints all clients.
     report_command: String,
     forgotten: u64,
+    /// Failed handshakes since the start.
+    failed_handshakes: f64,
     expiries: Vec<ExpiryRow<'a>>,
     services: Vec<ServiceRow<'a>>,
     /// Handshakes that failed before a service was selected, by result.
@@ -154,6 +156,7 @@ fn with_page<T>(
         clients: Clients::new(&hits, &parameter(query, "q"), now),
         report_command: shell::keygate(&["report"], config),
         forgotten: evicted,
+        failed_handshakes: view.failed_handshakes(),
         expiries: expiries::rows(&report.expiries, now),
         services: (report.services.iter())
             .map(|report| ServiceRow::new(report, traffic(&report.name), config, now))

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
+use keygate_core::tls::HandshakeResult;
 use keygate_core::unix_time;
 
 use super::AdminState;
@@ -14,7 +15,7 @@ use super::servers::{ServerReport, servers};
 use super::traffic::{RecentTraffic, ServiceTraffic, TrafficSamples};
 use crate::confirm::ConfirmReport;
 use crate::listen::AddressLoad;
-use crate::metrics::Scrape;
+use crate::metrics::{Label, Scrape};
 use crate::process::lifecycle::Lifecycle;
 use crate::proxy::ServerStates;
 use crate::snapshot::Report;
@@ -104,6 +105,16 @@ impl View {
         self.traffic.retain(|service, _| service == name);
         self.only = Some(name.to_owned());
         Some(self)
+    }
+
+    /// Failed handshakes since the start; of one service, if the view is limited to it.
+    pub(super) fn failed_handshakes(&self) -> f64 {
+        let handshakes = self.scrape.sums_by_service("keygate_handshakes_total", "result");
+        let shown = handshakes
+            .iter()
+            .filter(|(service, _)| self.only.as_ref().is_none_or(|only| only == *service));
+        let results = shown.flat_map(|(_, results)| results);
+        results.filter(|(result, _)| *result != HandshakeResult::Ok.as_str()).map(|it| it.1).sum()
     }
 
     /// The upstream servers of all services.

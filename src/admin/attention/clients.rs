@@ -104,10 +104,14 @@ fn cause_of(result: &str) -> &'static str {
 fn rejecting_update(update: &Update, view: &View) -> Option<Attention> {
     let file = update.files.first()?;
     let Update { recent, expected, age, .. } = update;
+    let loaded = duration(age.as_secs());
+    let counted = match update.is_older_than_counted() {
+        true => format!("in the last five minutes, loaded {loaded} ago"),
+        false => format!("since it was loaded, {loaded} ago"),
+    };
     let problem = format!(
-        "{recent} rejections since it was loaded, {} ago at most, {expected:.0} before in as long; to \
-         go back, restore the file before it",
-        duration(age.as_secs()),
+        "{recent} rejections {counted} at most, {expected:.0} before in as long; to go back, restore \
+         the file before it"
     );
     let condition =
         |problem| amber(format!("update of {}", file_names(update)), problem, file.row.as_str());

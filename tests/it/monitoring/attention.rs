@@ -256,7 +256,8 @@ fn failed_handshakes_without_a_service_are_in_the_status_and_on_the_page() {
 #[test]
 fn a_search_that_finds_no_client_and_a_report_name_the_log() {
     let proxy = Proxy::new().start();
-    let hint = "Clients with an expired, revoked or unknown certificate are in the log only";
+    let hint =
+        "Clients with an expired, revoked, unknown or copied certificate are in the log only";
     assert!(proxy.admin("/?q=device").1.contains(hint));
     let admin = proxy.pki.path("admin.toml");
     std::fs::write(&admin, format!("admin.listen = \"{}\"\n", proxy.admin_address())).unwrap();

@@ -7,7 +7,7 @@
 use std::fs::copy;
 use std::io::Write;
 use std::net::TcpStream;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
@@ -48,7 +48,9 @@ fn try_request(pki: &Pki, proxy: &Running, client: &Party) {
 
 #[test]
 fn a_client_ca_that_no_client_has_needs_attention_and_is_named() {
-    let proxy = Proxy::new().start();
+    let proxy = Proxy::new();
+    proxy.pki.crl("clients.crl", &[], Duration::from_secs(86_400));
+    let proxy = proxy.client_auth("crls = [\"clients.crl\"]").start();
     proxy.admits(&proxy.good);
     // The time of a load is in seconds.
     let status = proxy.wait_for_status("the second after the start", |status| {
@@ -76,6 +78,10 @@ fn a_client_ca_that_no_client_has_needs_attention_and_is_named() {
     );
     let (_, text) = proxy.admin("/status.txt");
     assert!(!text.contains("nothing needs attention"), "{text}");
+    let left_over = text.find("client_auth.crls has no list of CN=Other CA").unwrap();
+    assert!(text.find("check client_auth.trust_anchors").unwrap() < left_over, "{text}");
+    let page = proxy.admin("/").1;
+    assert!(page.contains("No client since the start, but 12 handshakes failed."), "{page}");
 }
 
 #[test]

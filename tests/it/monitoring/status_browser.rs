@@ -86,8 +86,8 @@ fn the_page_answers_its_four_questions_at_both_widths_and_in_both_colour_schemes
     let expected = json!([
         ["bad", "filter lost", "filter-lost"],
         ["bad", "list deny", "list-deny"],
-        ["warn", "service test", "server-1"],
         ["warn", "service test", "service-test"],
+        ["warn", "service test", "server-1"],
         ["warn", "exception of OPS-1412 (00000000…)", "expiry-0"],
     ]);
     let found = browser.run(links);
