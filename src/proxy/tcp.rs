@@ -69,6 +69,6 @@ pub(crate) async fn serve(
 /// spans.
 fn record_of(worker: &Worker, connection: &Rc<OpenConnection>) -> Option<Box<Record>> {
     let mut record = Record::begin(worker.access_log.as_ref(), None, connection)?;
-    record.request_line = RequestLine::tunnel();
+    *record.request_line() = RequestLine::tunnel();
     Some(record)
 }

@@ -4,6 +4,7 @@ pub(crate) mod access_log;
 mod awake;
 pub(crate) mod record;
 pub(crate) mod request_spans;
+mod request_values;
 mod upstream_log;
 
 use std::cell::{Cell, RefCell};

@@ -172,7 +172,7 @@ impl HttpConnection {
         self.metrics.requests.of(CodeClass::of(status.as_u16())).inc();
         self.metrics.count_own_response(status.as_u16());
         if let Some(mut record) = Record::begin(self.worker.access_log.as_ref(), None, &self.open) {
-            record.request_line = RequestLine::malformed();
+            *record.request_line() = RequestLine::malformed();
             record.set_status(status.as_u16());
             record.set_error(reason);
             record.set_complete(true);
@@ -228,7 +228,7 @@ impl RequestInFlight {
         let upload = (!body.is_end_stream()).then(|| RequestUpload::new(body, began));
         let record = Record::begin(http.worker.access_log.as_ref(), spans, &http.open);
         let record = record.map(|mut record| {
-            record.request_line = request_line(parts, request_id);
+            *record.request_line() = request_line(parts, request_id);
             if let Some(upload) = &upload {
                 record.set_upload(upload.clone());
             }

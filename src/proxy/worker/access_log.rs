@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::time::SystemTime;
 
 use self::line::Line;
-use super::record::Record;
+use super::request_values::RequestValues;
 use crate::config::{AccessLogConfig, AccessLogField, AccessLogFormat, LoggedRequests};
 use crate::log_writer::{LineClass, LogWriter};
 
@@ -39,11 +39,11 @@ impl AccessLog {
     }
 
     /// Writes the line of a request that has ended, unless the configuration leaves it out.
-    pub(super) fn write(&self, record: &Record) {
-        if self.only_errors && !record.is_error() {
+    pub(super) fn write(&self, values: &RequestValues) {
+        if self.only_errors && !values.is_error() {
             return;
         }
-        let line = Line { record, fields: &self.fields, now: SystemTime::now() };
+        let line = Line { values, fields: &self.fields, now: SystemTime::now() };
         let mut buffer = self.line.borrow_mut();
         buffer.clear();
         match self.format {

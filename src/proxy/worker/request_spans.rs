@@ -6,7 +6,7 @@ use std::time::{Instant, SystemTime};
 
 use hyper::{HeaderMap, StatusCode};
 
-use super::record::Record;
+use super::request_values::RequestValues;
 use crate::config::ServerConfig;
 use crate::metrics::{Label, UpstreamFailure};
 use crate::permit::ClientKey;
@@ -89,11 +89,11 @@ impl RequestSpans {
     }
 
     /// Ends the spans, with what the record of the request has.
-    pub(super) fn finish(self, record: &mut Record) {
+    pub(super) fn finish(self, values: &mut RequestValues) {
         // The system time may have been set meanwhile, so durations come from the monotonic clock.
         let time_at = |moment: Instant| self.began_at + moment.duration_since(self.began);
-        let connection = &record.connection;
-        let line = std::mem::take(&mut record.request_line);
+        let connection = &values.connection;
+        let line = std::mem::take(&mut values.line);
         let target = line.target.unwrap_or_default();
         // The query may hold secrets.
         let path = target.split_once('?').map_or(target.as_str(), |(path, _)| path).to_owned();
@@ -108,7 +108,7 @@ impl RequestSpans {
             }
             let Outcome { server, status, error } = self.outcome.take();
             // No failure and no complete response: the client ended first.
-            let is_cut = status.is_none() || !record.is_complete.get();
+            let is_cut = status.is_none() || !values.is_complete.get();
             let error = error.or_else(|| is_cut.then_some(CLIENT_FAULT));
             exchanges.push(FinishedExchange { began, ended, server, status, error });
         }
@@ -122,8 +122,8 @@ impl RequestSpans {
             protocol_version: line.protocol.strip_prefix("HTTP/").unwrap_or_default(),
             user_agent: line.user_agent,
             request_id: line.request_id,
-            status: record.status.get(),
-            is_complete: record.is_complete.get(),
+            status: values.status.get(),
+            is_complete: values.is_complete.get(),
             client: connection.identity().peer().ip().to_canonical(),
             subject: connection.client_summary().map(|client| client.subject.clone()),
             service: connection.service().config.name.clone(),

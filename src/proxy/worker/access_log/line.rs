@@ -7,11 +7,11 @@ use keygate_core::tls::CertificateSummary;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::config::AccessLogField;
-use crate::proxy::worker::record::Record;
+use crate::proxy::worker::request_values::RequestValues;
 
-/// A record at its end.
+/// The values of a request at its end.
 pub(super) struct Line<'a> {
-    pub(super) record: &'a Record,
+    pub(super) values: &'a RequestValues,
     pub(super) fields: &'a [AccessLogField],
     pub(super) now: SystemTime,
 }
@@ -29,8 +29,8 @@ impl Serialize for Line<'_> {
 impl Line<'_> {
     /// Adds a field that has a value.
     fn entry<M: SerializeMap>(&self, field: AccessLogField, map: &mut M) -> Result<(), M::Error> {
-        let (record, name) = (self.record, field.as_str());
-        let (connection, request) = (&record.connection, &record.request_line);
+        let (values, name) = (self.values, field.as_str());
+        let (connection, request) = (&values.connection, &values.line);
         let summary = || connection.client_summary();
         let of_client = |map: &mut M, text: &dyn Fn(&CertificateSummary) -> String| match summary()
         {
@@ -53,13 +53,13 @@ impl Line<'_> {
             AccessLogField::Cipher => {
                 text(map, connection.tls_facts().map(|tls| tls.cipher.as_str()))
             }
-            AccessLogField::Complete => map.serialize_entry(name, &record.is_complete.get()),
+            AccessLogField::Complete => map.serialize_entry(name, &values.is_complete.get()),
             AccessLogField::DnsNames => names(map, &|client| client.dns_names.clone()),
             AccessLogField::DurationSeconds => {
-                map.serialize_entry(name, &record.began.elapsed().as_secs_f64())
+                map.serialize_entry(name, &values.began.elapsed().as_secs_f64())
             }
             AccessLogField::Emails => names(map, &|client| client.emails.clone()),
-            AccessLogField::Error => text(map, record.error.get().map(String::as_str)),
+            AccessLogField::Error => text(map, values.error.get().map(String::as_str)),
             AccessLogField::Fingerprint => text(map, connection.fingerprint()),
             AccessLogField::Host => text(map, request.host.as_deref()),
             AccessLogField::IpAddresses => names(map, &|client| client.ip_addresses.clone()),
@@ -70,17 +70,17 @@ impl Line<'_> {
             }
             AccessLogField::Protocol => map.serialize_entry(name, request.protocol),
             AccessLogField::Referer => text(map, request.referer.as_deref()),
-            AccessLogField::RequestBytes => map.serialize_entry(name, &record.request_bytes()),
+            AccessLogField::RequestBytes => map.serialize_entry(name, &values.request_bytes()),
             AccessLogField::RequestId => text(map, request.request_id.as_deref()),
             AccessLogField::ResponseBytes => {
-                map.serialize_entry(name, &record.response_bytes.get())
+                map.serialize_entry(name, &values.response_bytes.get())
             }
             AccessLogField::Serial => of_client(map, &|client| client.serial.clone()),
             AccessLogField::Service => map.serialize_entry(name, &connection.service().config.name),
             AccessLogField::Sni => {
                 text(map, connection.tls_facts().and_then(|tls| tls.sni.as_deref()))
             }
-            AccessLogField::Status => match record.status.get() {
+            AccessLogField::Status => match values.status.get() {
                 Some(status) => map.serialize_entry(name, &status),
                 None => Ok(()),
             },
@@ -91,8 +91,8 @@ impl Line<'_> {
                 map.serialize_entry(name, &now.to_string())
             }
             AccessLogField::TlsVersion => text(map, connection.tls_facts().map(|tls| tls.version)),
-            AccessLogField::Upstream => text(map, record.upstream.get().map(String::as_str)),
-            AccessLogField::UpstreamSeconds => match record.upstream_time.get() {
+            AccessLogField::Upstream => text(map, values.upstream.get().map(String::as_str)),
+            AccessLogField::UpstreamSeconds => match values.upstream_time.get() {
                 Some(time) => map.serialize_entry(name, &time.as_secs_f64()),
                 None => Ok(()),
             },
@@ -106,8 +106,8 @@ impl Line<'_> {
     /// request, status and bytes of the response. A connection of `protocol = "tcp"` has no
     /// request.
     pub(super) fn common(&self) -> String {
-        let (record, request) = (self.record, &self.record.request_line);
-        let connection = &record.connection;
+        let (values, request) = (self.values, &self.values.line);
+        let connection = &values.connection;
         let name = connection.client_summary().and_then(|client| client.common_name.as_deref());
         let user = name.map(|name| escaped(name).replace(' ', "\\x20"));
         let user = user.filter(|user| !user.is_empty()).unwrap_or_else(|| "-".to_owned());
@@ -117,12 +117,12 @@ impl Line<'_> {
             }
             (None, _) | (_, None) => "-".to_owned(),
         };
-        let status = record.status.get().map_or_else(|| "-".to_owned(), |it| it.to_string());
+        let status = values.status.get().map_or_else(|| "-".to_owned(), |it| it.to_string());
         format!(
             "{} - {user} [{}] \"{request}\" {status} {}",
             connection.identity().peer().ip(),
             date(self.now),
-            record.response_bytes.get()
+            values.response_bytes.get()
         )
     }
 }
