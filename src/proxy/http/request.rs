@@ -39,7 +39,12 @@ pub(crate) fn prepare(
     if present.transfer_encoding {
         check_coding(&parts.headers)?;
     }
-    let content_length = content_length(&parts.headers, present)?;
+    // `Transfer-Encoding` overrides it (RFC 9112, section 6.3). It is forwarded in canonical form.
+    let content_length = if present.content_length && !present.transfer_encoding {
+        headers::content_length(&parts.headers).map_err(|_| StatusCode::BAD_REQUEST)?
+    } else {
+        None
+    };
     // `Connection: host` removes the field.
     let keeps_host = present.host && !present.connection && parts.uri.authority().is_none();
     let host = http.host_of(parts, present)?;
@@ -130,29 +135,6 @@ fn check_coding(headers: &HeaderMap) -> Result<(), StatusCode> {
     let coding = codings.next().filter(|_| codings.next().is_none());
     let is_chunked = coding.is_some_and(|it| it.as_bytes().eq_ignore_ascii_case(b"chunked"));
     if is_chunked { Ok(()) } else { Err(StatusCode::NOT_IMPLEMENTED) }
-}
-
-/// The length of the body, which is forwarded once and in canonical form; `None` if there is none,
-/// or if `Transfer-Encoding` overrides it (RFC 9112, section 6.3).
-///
-/// # Errors
-/// Returns 400 if it is not a number, above [`i64::MAX`], or if several differ.
-fn content_length(headers: &HeaderMap, present: PresentFields) -> Result<Option<u64>, StatusCode> {
-    if present.transfer_encoding || !present.content_length {
-        return Ok(None);
-    }
-    let mut length = None;
-    for value in headers.get_all(header::CONTENT_LENGTH) {
-        let digits = value.to_str().ok().filter(|text| text.bytes().all(|it| it.is_ascii_digit()));
-        let number = digits.and_then(|digits| digits.parse::<u64>().ok());
-        let number = number.filter(|number| i64::try_from(*number).is_ok());
-        let number = number.ok_or(StatusCode::BAD_REQUEST)?;
-        if length.is_some_and(|length| length != number) {
-            return Err(StatusCode::BAD_REQUEST);
-        }
-        length = Some(number);
-    }
-    Ok(length)
 }
 
 fn check_connect(parts: &Parts) -> Result<(), StatusCode> {

@@ -5,13 +5,13 @@
 
 pub(crate) mod http2;
 
+use std::cell::{RefCell, RefMut};
 use std::io;
 use std::io::{IoSlice, Write};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker, ready};
 
-use atomic_waker::AtomicWaker;
 use hyper::{HeaderMap, StatusCode, header};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -21,8 +21,7 @@ use crate::proxy::message::headers;
 /// responses are dropped.
 const MAX_WAITING: usize = 16 << 10;
 
-/// Forwards the informational responses of one request. It is `Send`, although only one thread uses
-/// it, because hyper requires that of its callback.
+/// Forwards the informational responses of one request.
 #[derive(Debug, Clone)]
 pub(crate) enum InformationalSender {
     Http1(Http1Sender),
@@ -55,7 +54,7 @@ impl InformationalSender {
 
 /// The informational responses that wait to be written to one client.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Http1Informational(Arc<Mutex<Http1Queue>>);
+pub(crate) struct Http1Informational(Rc<RefCell<Http1Queue>>);
 
 #[derive(Debug, Default)]
 struct Http1Queue {
@@ -64,7 +63,7 @@ struct Http1Queue {
     request: u64,
     /// Whether the final response has begun.
     has_response: bool,
-    waker: AtomicWaker,
+    waker: Option<Waker>,
 }
 
 /// One request on a connection.
@@ -75,8 +74,8 @@ pub(crate) struct Http1Sender {
 }
 
 impl Http1Informational {
-    fn state(&self) -> MutexGuard<'_, Http1Queue> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> RefMut<'_, Http1Queue> {
+        self.0.borrow_mut()
     }
 
     /// Begins a request.
@@ -101,7 +100,7 @@ impl Http1Sender {
         let is_current = state.request == self.request && !state.has_response;
         if is_current && state.waiting.len().saturating_add(text.len()) <= MAX_WAITING {
             state.waiting.extend(text);
-            state.waker.wake();
+            state.waker.take().map(Waker::wake);
         }
     }
 }
@@ -154,7 +153,7 @@ impl<IO> WithInformational<IO> {
         if !state.has_response && self.writing.is_empty() {
             self.writing.append(&mut state.waiting);
         }
-        state.waker.register(context.waker());
+        state.waker.get_or_insert_with(|| context.waker().clone()).clone_from(context.waker());
     }
 }
 

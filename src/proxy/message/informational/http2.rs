@@ -1,9 +1,9 @@
 //! Informational responses to an HTTP/2 client: sent on the stream before the final response.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Context;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::task::{Context, Waker};
 
-use atomic_waker::AtomicWaker;
 use hyper::{HeaderMap, Response, StatusCode};
 
 use super::MAX_WAITING;
@@ -13,14 +13,14 @@ const OVERHEAD: usize = 32;
 
 /// The informational responses to one request. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Http2Informational(Arc<Mutex<Queue>>);
+pub(crate) struct Http2Informational(Rc<RefCell<Queue>>);
 
 #[derive(Debug, Default)]
 struct Queue {
     waiting: Vec<Response<()>>,
     /// Bytes that were queued in all. h2 does not report which the client has read.
     queued_bytes: usize,
-    waker: AtomicWaker,
+    waker: Option<Waker>,
 }
 
 impl Queue {
@@ -29,19 +29,15 @@ impl Queue {
         *response.status_mut() = status;
         *response.headers_mut() = headers;
         self.waiting.push(response);
-        self.waker.wake();
+        self.waker.take().map(Waker::wake);
     }
 }
 
 impl Http2Informational {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn forward(&self, status: StatusCode, headers: HeaderMap) {
         let lengths = headers.iter().map(|(name, value)| name.as_str().len() + value.len());
         let length = OVERHEAD + lengths.sum::<usize>();
-        let mut queue = self.queue();
+        let mut queue = self.0.borrow_mut();
         if queue.queued_bytes.saturating_add(length) <= MAX_WAITING {
             queue.queued_bytes += length;
             queue.push(status, headers);
@@ -49,13 +45,13 @@ impl Http2Informational {
     }
 
     pub(super) fn send_continue(&self) {
-        self.queue().push(StatusCode::CONTINUE, HeaderMap::new());
+        self.0.borrow_mut().push(StatusCode::CONTINUE, HeaderMap::new());
     }
 
     /// Takes the waiting responses. The task is woken when more are queued.
     pub(crate) fn take(&self, context: &Context<'_>) -> Vec<Response<()>> {
-        let mut queue = self.queue();
-        queue.waker.register(context.waker());
+        let mut queue = self.0.borrow_mut();
+        queue.waker.get_or_insert_with(|| context.waker().clone()).clone_from(context.waker());
         std::mem::take(&mut queue.waiting)
     }
 }
