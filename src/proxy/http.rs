@@ -248,7 +248,7 @@ async fn forward(
         Box::pin(sleep(delay)).await; // rare, as the client has reset many streams
     }
     let upstream = http.upstream();
-    if upstream.has_http2() && !in_flight.take_response_window() {
+    if upstream.may_speak_http2() && !in_flight.take_response_window() {
         drop(request);
         Box::pin(in_flight.discard_rest()).await;
         return response::over_share(in_flight);

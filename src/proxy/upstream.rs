@@ -148,9 +148,9 @@ impl Upstream {
         self.servers.iter().all(|server| server.config().scheme != Scheme::H2c)
     }
 
-    /// Whether one of the servers speaks HTTP/2.
-    pub(crate) fn has_http2(&self) -> bool {
-        self.servers.iter().any(|server| server.version() == dial::HttpVersion::Http2)
+    /// Whether a response may come over HTTP/2.
+    pub(crate) fn may_speak_http2(&self) -> bool {
+        self.servers.iter().any(|server| server.may_speak_http2())
     }
 
     /// The `Host` of a request that has none (HTTP/1.0).
@@ -272,9 +272,13 @@ mod tests {
 
     /// The upstream of a service with these servers; a server is ejected after one failure.
     fn upstream(servers: &[String]) -> Upstream {
+        upstream_with(servers, "max_failures = 1")
+    }
+
+    fn upstream_with(servers: &[String], settings: &str) -> Upstream {
         let text = changed(
             r#"servers = ["http://127.0.0.1:8080"]"#,
-            &format!("servers = {servers:?}, max_failures = 1"),
+            &format!("servers = {servers:?}, {settings}"),
         );
         let mut config = parse(&text).unwrap();
         let metrics = WorkerMetrics::new(&["orders"], &[]).unwrap().service("orders");
@@ -325,6 +329,23 @@ mod tests {
         assert!(matches!(failure.error, UpstreamError::NoHealthyServer), "{failure}");
         assert_eq!(failure.server, None);
         assert_eq!(failures(&upstream, UpstreamFailure::Unavailable), 1);
+    }
+
+    /// A request is charged for the window of its response before its connection is opened.
+    #[test]
+    fn a_server_that_has_not_selected_a_version_may_speak_http2() {
+        let tls = "tls = { trust_anchors = \"ca.pem\" }, http = ";
+        for (scheme, http, expected) in [
+            ("http", "auto", false),
+            ("h2c", "auto", true),
+            ("https", "auto", true),
+            ("https", "1.1", false),
+        ] {
+            let servers = [format!("{scheme}://{}", closed_address())];
+            let tls = if scheme == "https" { format!("{tls}\"{http}\"") } else { String::new() };
+            let upstream = upstream_with(&servers, &tls);
+            assert_eq!(upstream.may_speak_http2(), expected, "{scheme} {http}");
+        }
     }
 
     #[tokio::test]

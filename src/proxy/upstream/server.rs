@@ -31,7 +31,7 @@ use super::http2::SendOptions;
 use super::http2_pool::{Http2Pool, PoolPurpose, StreamSlot};
 use super::isolation::Isolation;
 use super::server_state::ServerState;
-use crate::config::{Reuse, Scheme, ServerConfig, UpstreamConfig};
+use crate::config::{Reuse, Scheme, ServerConfig, UpstreamConfig, UpstreamHttp};
 use crate::metrics::{ServiceMetrics, UpstreamFailure};
 use crate::permit::{ClientKey, Count, CountGuard, ShareGuard};
 use crate::proxy::message::body::{OutgoingRequest, RequestUpload, is_safe};
@@ -59,8 +59,8 @@ pub(crate) struct UpstreamServer {
     max_header_size: usize,
     options: SendOptions,
     reuse: Reuse,
-    /// The version that the server spoke on the newest connection.
-    version: Cell<HttpVersion>,
+    /// The version that the server spoke on the newest connection; `None` until it has selected one.
+    version: Cell<Option<HttpVersion>>,
     /// Requests without a complete response.
     in_flight: Count,
     ejections: Rc<Ejections>,
@@ -96,7 +96,11 @@ impl UpstreamServer {
         state: Arc<ServerState>,
         shared: SharedByServers,
     ) -> Self {
-        let is_http2 = server.scheme == Scheme::H2c;
+        let version = match server.scheme {
+            Scheme::H2c => Some(HttpVersion::Http2),
+            Scheme::Https if upstream.http == UpstreamHttp::Auto => None,
+            Scheme::Http | Scheme::Https | Scheme::Tcp | Scheme::Tls => Some(HttpVersion::Http1),
+        };
         let SharedByServers { metrics, ejections, limit, idle, isolation } = shared;
         Self {
             dialer: Dialer::new(upstream, server, tls, resolver),
@@ -118,7 +122,7 @@ impl UpstreamServer {
                 stall_timeout: upstream.response_timeout,
                 sends_trailers: upstream.request_trailers,
             },
-            version: Cell::new(if is_http2 { HttpVersion::Http2 } else { HttpVersion::Http1 }),
+            version: Cell::new(version),
             in_flight: Count::default(),
             ejections,
             index,
@@ -135,9 +139,14 @@ impl UpstreamServer {
         self.timeouts
     }
 
-    /// The version that the server spoke on the newest connection.
+    /// The version for the next request. A new connection may have another one.
     pub(crate) fn version(&self) -> HttpVersion {
-        self.version.get()
+        self.version.get().unwrap_or(HttpVersion::Http1)
+    }
+
+    /// Whether the next response may come over HTTP/2.
+    pub(crate) fn may_speak_http2(&self) -> bool {
+        self.version.get() != Some(HttpVersion::Http1)
     }
 
     /// The scheme in the pseudo-header of HTTP/2 requests.
@@ -197,7 +206,7 @@ impl UpstreamServer {
     ) -> Result<UpstreamResponse, SendError> {
         // Counts the request while it waits for a connection or a stream slot.
         let lease = Lease::new(self);
-        let (lease, CarriedResponse { response, carrier }) = match self.version.get() {
+        let (lease, CarriedResponse { response, carrier }) = match self.version() {
             HttpVersion::Http1 => {
                 let lease = match self.client_share(client) {
                     Ok(share) => lease.with_share(share),

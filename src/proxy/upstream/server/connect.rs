@@ -22,6 +22,9 @@ impl UpstreamServer {
         let guard = self.guard(share)?;
         let dialed = self.dialer.dial().await?;
         self.metrics.upstream_connections.inc();
+        if dialed.version == HttpVersion::Http1 {
+            self.version.set(Some(HttpVersion::Http1));
+        }
         Ok(ServerConnection { io: dialed.io, version: dialed.version, guard })
     }
 

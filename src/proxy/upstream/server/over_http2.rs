@@ -132,7 +132,6 @@ impl UpstreamServer {
         let share = pool.owner().map(|client| self.client_share(client)).transpose()?;
         let connection = self.connect(share).await?;
         if connection.version == HttpVersion::Http1 {
-            self.version.set(HttpVersion::Http1);
             return Err(UpstreamError::ChangedProtocol);
         }
         self.start_http2(connection.io, connection.guard, pool).await
@@ -146,7 +145,7 @@ impl UpstreamServer {
     ) -> Result<(), UpstreamError> {
         let http2 = self.start_http2(io, guard, &self.http2).await?;
         self.http2.add(http2);
-        self.version.set(HttpVersion::Http2);
+        self.version.set(Some(HttpVersion::Http2));
         Ok(())
     }
 
