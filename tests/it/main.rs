@@ -188,4 +188,5 @@ mod upstream {
     mod shared_connections;
     mod shares;
     mod tls;
+    mod unprocessed_uploads;
 }

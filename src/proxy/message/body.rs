@@ -16,6 +16,7 @@ use crate::proxy::message::headers::{self, OwnFields};
 use crate::proxy::message::idle_timeout::IdleTimeout;
 use crate::proxy::message::incoming::Incoming;
 use crate::proxy::message::informational::InformationalSender;
+use crate::proxy::message::kept_body::KeptBody;
 use crate::proxy::message::upload::{ClientFault, Upload};
 use crate::proxy::upstream::UpstreamError;
 use crate::traces::FailedAttempts;
@@ -29,8 +30,8 @@ pub(crate) fn is_safe(method: &Method) -> bool {
     [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE].contains(method)
 }
 
-/// A second copy of a request that is safe to send twice (RFC 9110, section 9.2.2). The fields are
-/// a list, because few copies are sent: a hash table took 1,100 more instructions over HTTP/1.1.
+/// A copy of a request that may be sent again, until its response begins. The fields are a list,
+/// because few copies are sent: a hash table took 1,100 more instructions over HTTP/1.1.
 #[derive(Debug)]
 pub(crate) struct SecondRequest {
     method: Method,
@@ -38,30 +39,56 @@ pub(crate) struct SecondRequest {
     version: Version,
     fields: Vec<(HeaderName, HeaderValue)>,
     body: RequestBody,
+    /// `None` if the body is empty.
+    upload: Option<KeptUpload>,
+}
+
+/// The upload of a request that may be sent again.
+#[derive(Debug)]
+struct KeptUpload {
+    upload: RequestUpload,
+    body: KeptBody,
+}
+
+impl Drop for KeptUpload {
+    fn drop(&mut self) {
+        self.body.release();
+    }
 }
 
 impl SecondRequest {
-    /// A copy of `request`; `None` if it is not safe to send twice.
-    pub(crate) fn of(request: &Request<RequestBody>) -> Option<Box<Self>> {
-        if !is_safe(request.method()) {
-            return None;
-        }
-        let body = request.body().try_clone()?;
+    /// A copy of `request`, whose body is kept for it.
+    pub(crate) fn of(request: &mut Request<RequestBody>) -> Box<Self> {
+        let (body, upload) = request.body_mut().second();
         let fields = request.headers();
         let mut copies = Vec::with_capacity(fields.len());
         copies.extend(fields.iter().map(|(name, value)| (name.clone(), value.clone())));
-        Some(Box::new(Self {
+        Box::new(Self {
             method: request.method().clone(),
             uri: request.uri().clone(),
             version: request.version(),
             fields: copies,
             body,
-        }))
+            upload,
+        })
     }
 
-    /// The request that is sent.
-    pub(crate) fn into_request(self: Box<Self>) -> OutgoingRequest {
-        let Self { method, uri, version, fields, body } = *self;
+    /// Whether it may be sent again although the server may have processed it.
+    pub(crate) fn is_safe(&self) -> bool {
+        is_safe(&self.method) && self.upload.is_none()
+    }
+
+    /// The request that is sent, after the first one was dropped. `None` if its body is no longer
+    /// kept, or its client has failed.
+    pub(crate) fn into_request(self: Box<Self>) -> Option<OutgoingRequest> {
+        let Self { method, uri, version, fields, mut body, upload } = *self;
+        if let Some(KeptUpload { upload, body: kept }) = &upload {
+            if !kept.rewind() || !upload.restart() {
+                return None;
+            }
+            body.incoming = Some(Incoming::Kept(kept.clone()));
+            body.upload = Some(upload.clone());
+        }
         let mut request = Request::new(body);
         *request.method_mut() = method;
         *request.uri_mut() = uri;
@@ -69,7 +96,7 @@ impl SecondRequest {
         for (name, value) in fields {
             request.headers_mut().append(name, value);
         }
-        Box::new(request)
+        Some(Box::new(request))
     }
 }
 
@@ -153,19 +180,31 @@ impl RequestBody {
         self.own_fields.take()
     }
 
-    /// A second body for a request that is sent again, if the first one is empty.
-    fn try_clone(&self) -> Option<Self> {
-        self.is_end_stream().then(|| Self {
+    /// The body of a second request, without its upload, and the upload.
+    fn second(&mut self) -> (Self, Option<KeptUpload>) {
+        let kept = match (self.incoming.take(), &self.upload) {
+            (Some(incoming), Some(upload)) if !incoming.is_end_stream() => {
+                let body = KeptBody::new(incoming);
+                self.incoming = Some(Incoming::Kept(body.clone()));
+                Some(KeptUpload { upload: upload.clone(), body })
+            }
+            (incoming, _) => {
+                self.incoming = incoming;
+                None
+            }
+        };
+        let second = Self {
             incoming: None,
             upload: None,
             status_header: Rc::clone(&self.status_header),
             remaining: self.remaining,
             idle_timeout: self.idle_timeout.restarted(),
             informational: self.informational.clone(),
-            expects_continue: false,
+            expects_continue: self.expects_continue,
             own_fields: self.own_fields.clone(),
             failed_attempts: self.failed_attempts.clone(),
-        })
+        };
+        (second, kept)
     }
 
     /// Whether the upload goes on after the response has ended. Over HTTP/1.1 the next request

@@ -11,6 +11,7 @@ use hyper::body::{Body, Frame, SizeHint};
 
 use crate::proxy::message::h2_receive::ReceivedBody;
 use crate::proxy::message::headers::InvalidContentLength;
+use crate::proxy::message::kept_body::KeptBody;
 use crate::proxy::message::upload::ClientFault;
 
 /// The body of a message that is received, over either version of HTTP.
@@ -19,6 +20,8 @@ pub(crate) enum Incoming {
     Empty,
     Http1(hyper::body::Incoming),
     Http2(ReceivedBody),
+    /// The body of a request that may be sent again.
+    Kept(KeptBody),
     /// The body of a server's response over HTTP/1.1.
     Server(ServerBody),
 }
@@ -39,6 +42,7 @@ impl Body for Incoming {
             Self::Http2(body) => body
                 .poll_frame(context)
                 .map(|frame| frame.map(|frame| frame.map_err(HttpError::from))),
+            Self::Kept(body) => body.poll_frame(context),
             Self::Server(body) => body
                 .poll_frame(context)
                 .map(|frame| frame.map(|frame| frame.map_err(HttpError::from))),
@@ -50,6 +54,7 @@ impl Body for Incoming {
             Self::Empty => true,
             Self::Http1(body) => body.is_end_stream(),
             Self::Http2(body) => body.is_end_stream(),
+            Self::Kept(body) => body.is_end_stream(),
             Self::Server(body) => body.is_end_stream(),
         }
     }
@@ -59,6 +64,7 @@ impl Body for Incoming {
             Self::Empty => SizeHint::with_exact(0),
             Self::Http1(body) => body.size_hint(),
             Self::Http2(body) => body.size_hint(),
+            Self::Kept(body) => body.size_hint(),
             Self::Server(body) => body.size_hint(),
         }
     }
@@ -148,12 +154,15 @@ impl HttpError {
         }
     }
 
-    /// Whether the server has processed nothing of the request, and the connection stays open
-    /// (RFC 9113, section 8.7).
-    pub(crate) fn is_refused(&self) -> bool {
+    /// Whether the server has processed nothing of the request (RFC 9113, section 8.7). h2 has the
+    /// error of a GOAWAY for streams above its last one only.
+    pub(crate) fn is_unprocessed(&self) -> bool {
         match self {
             Self::ContentLength(_) | Self::Exchange(_) | Self::Http1(_) => false,
-            Self::Http2(error) => error.reason() == Some(h2::Reason::REFUSED_STREAM),
+            Self::Http2(error) => {
+                let is_refused = error.reason() == Some(h2::Reason::REFUSED_STREAM);
+                error.is_remote() && (error.is_go_away() || is_refused)
+            }
         }
     }
 }

@@ -163,6 +163,17 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
         matches!(*self.0.state.borrow(), UploadState::Abandoned)
     }
 
+    /// Begins again, because the server has processed nothing. Returns whether the client still waits
+    /// for its response.
+    pub(crate) fn restart(&self) -> bool {
+        if self.is_abandoned() || self.fault().is_some() {
+            return false;
+        }
+        self.0.bytes.set(0);
+        self.0.state.replace(UploadState::Streaming { waits_for_client: false });
+        true
+    }
+
     /// Keeps a body that no server will read. The response waits until it has been discarded.
     pub(crate) fn reject(&self, body: B) {
         self.0.is_bounded.set(true);

@@ -75,11 +75,11 @@ impl UpstreamError {
         })
     }
 
-    /// Whether a safe request may be sent to the server again: its connection has failed, or the
-    /// server has processed nothing of it.
-    pub(crate) fn permits_retry(&self) -> bool {
+    /// Whether a request may be sent to the server again: the server has processed nothing of it,
+    /// or it is safe and its connection has failed.
+    pub(crate) fn permits_retry(&self, is_safe: bool) -> bool {
         let (Self::Protocol(error) | Self::SharedConnection(error)) = self else { return false };
-        error.is_of_connection() || error.is_refused()
+        error.is_unprocessed() || (is_safe && error.is_of_connection())
     }
 
     /// The failure that counts against the server. A response that is late does not count, because

@@ -49,6 +49,22 @@ async fn a_body_above_the_maximum_size_leaves_its_rest_to_be_discarded() {
 }
 
 #[tokio::test]
+async fn a_body_is_kept_until_its_second_request_is_dropped() {
+    for is_dropped in [false, true] {
+        let (mut body, _upload, mut client) = body("Content-Length: 10").await;
+        let (_, mut kept) = body.second();
+        client.write_all(b"first").await.unwrap();
+        assert_eq!(next(&mut body).await, Some(Ok(Bytes::from("first"))));
+        if is_dropped {
+            kept = None;
+        }
+        let Some(Incoming::Kept(incoming)) = &body.incoming else { panic!("{body:?}") };
+        assert_eq!(incoming.rewind(), !is_dropped);
+        drop(kept);
+    }
+}
+
+#[tokio::test]
 async fn a_client_that_sends_nothing_has_stalled() {
     let (mut body, upload, _client) = body("Content-Length: 5").await;
     assert_eq!(next(&mut body).await, Some(Err(ClientFault::Stalled)));

@@ -16,22 +16,22 @@ use crate::proxy::upstream::http2::{self, Http2Connection};
 use crate::proxy::upstream::http2_pool::{Http2Pool, PoolPurpose, StreamSlot};
 
 impl UpstreamServer {
-    /// Sends a request on a shared connection and waits for the head of the response. A safe request
-    /// whose connection has failed is sent again, on a connection of its client alone if that is
-    /// suspected.
+    /// Sends a request on a shared connection and waits for the head of the response. A request that
+    /// the server has not processed is sent again, and also a safe one whose connection has failed:
+    /// on a connection of its client alone if that is suspected.
     pub(super) async fn send_http2(
         self: &Rc<Self>,
         client: ClientKey,
-        request: OutgoingRequest,
+        mut request: OutgoingRequest,
     ) -> Result<CarriedResponse, SendError> {
-        let second = SecondRequest::of(&request);
-        match (self.try_http2(client, request).await, second) {
-            (Err(SendError::MaybeSent(error)), Some(second)) if error.permits_retry() => {
-                let request = second.into_request();
+        let second = SecondRequest::of(&mut request);
+        match self.try_http2(client, request).await {
+            Err(SendError::MaybeSent(error)) if error.permits_retry(second.is_safe()) => {
+                let request = second.into_request().ok_or(SendError::MaybeSent(error.clone()))?;
                 request.body().record_resend(self.config(), &error);
                 Box::pin(self.try_http2(client, request)).await
             }
-            (outcome, _) => outcome,
+            outcome => outcome,
         }
     }
 
