@@ -47,7 +47,7 @@ use tokio::runtime::{Builder, Runtime};
 use self::command_line::{Cli, CliCommand};
 use self::config_file::{ConfigArgs, ConfigFile};
 use self::exit::{BoxedError, CliError, Exit};
-use self::output::{CliOutput, json, print, print_error, print_json};
+use self::output::{CliOutput, print, print_error, print_json};
 use crate::resolver::Resolver;
 
 /// The command line, for the manual pages.

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use clap::ValueHint;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
-use super::admin_client::AdminClient;
+use super::admin_client::{AdminClient, AdminError};
 use super::counted::counted_entries;
-use super::{CliError, ConfigArgs, Exit, json, print, print_json};
+use super::{CliError, ConfigArgs, Exit, print, print_json};
 use crate::shell;
 use crate::snapshot::{AffectedClient, GuardFile, WaitingReport};
 
@@ -52,11 +53,6 @@ struct FileState {
     path: String,
 }
 
-#[derive(Serialize)]
-struct AcceptRequest<'a> {
-    sha256: &'a str,
-}
-
 #[derive(Deserialize)]
 struct AcceptResponse {
     generation: u64,
@@ -85,22 +81,21 @@ struct Update<'a> {
 }
 
 pub(super) fn run(file: GuardFile, args: &Args) -> Result<Exit, CliError> {
-    let admin = AdminClient::of_proxy(&args.config.path(), TIMEOUT)?;
-    let waiting = waiting(&admin, file, &args.name)?;
-    let accepted = if args.yes { Some(&waiting.sha256) } else { args.sha256.as_ref() };
+    let (path, name) = (args.config.path(), &args.name);
+    let admin = AdminClient::of_proxy(&path, TIMEOUT)?;
+    let waiting = waiting(&admin, file, name)?;
+    let update = described(file, &waiting);
     if !args.json {
-        preview(file, &args.name, &waiting)?;
+        preview(file, name, &update, &waiting)?;
     }
-    let generation = match accepted {
-        Some(sha256) => {
-            let path = format!("/{}s/{}/accept", file.as_str(), args.name);
-            let response: AcceptResponse =
-                admin.post_json(&path, json(&AcceptRequest { sha256 })?)?;
-            Some(response.generation)
-        }
-        None => None,
+    let accepted = if args.yes { Some(&waiting.sha256) } else { args.sha256.as_ref() };
+    let accept = |sha256| -> Result<u64, AdminError> {
+        let path = format!("/{}s/{name}/accept", file.as_str());
+        let AcceptResponse { generation } =
+            admin.post_json(&path, json!({ "sha256": sha256 }).to_string())?;
+        Ok(generation)
     };
-    let name = &args.name;
+    let generation = accepted.map(accept).transpose()?;
     if args.json {
         print_json(&Update {
             file: BTreeMap::from([(file.as_str(), name.as_str())]),
@@ -113,35 +108,35 @@ pub(super) fn run(file: GuardFile, args: &Args) -> Result<Exit, CliError> {
             generation,
         })?;
     } else if let Some(generation) = generation {
-        let update = described(file, &waiting);
         print(format_args!("{name}: {update} is in use (snapshot {generation})"))?;
     } else {
         let arguments = [file.as_str(), "accept", name, "--sha256", &waiting.sha256];
-        let command = shell::keygate(&arguments, Some(&args.config.path().to_string_lossy()));
+        let command = shell::keygate(&arguments, Some(&path.to_string_lossy()));
         print(format_args!("accept it with: {command}"))?;
     }
     Ok(if generation.is_some() { Exit::Done } else { Exit::Found })
 }
 
 /// Prints the update and the recent clients that it would reject.
-fn preview(file: GuardFile, name: &str, waiting: &WaitingReport) -> Result<(), CliError> {
+fn preview(
+    file: GuardFile,
+    name: &str,
+    update: &str,
+    waiting: &WaitingReport,
+) -> Result<(), CliError> {
     let WaitingReport { sha256, entries, new_hits, clients, .. } = waiting;
-    let (update, entries) = (described(file, waiting), counted_entries(*entries));
-    match file {
-        GuardFile::Filter | GuardFile::List => {
-            print(format_args!("{name}: {update} with {entries} waits"))?;
-        }
-        GuardFile::Service => print(format_args!("{name}: {update} waits"))?,
-    }
+    let entries = match file {
+        GuardFile::Filter | GuardFile::List => format!(" with {}", counted_entries(*entries)),
+        GuardFile::Service => String::new(),
+    };
+    print(format_args!("{name}: {update}{entries} waits"))?;
     print(format_args!("SHA-256: {sha256}"))?;
     print(format_args!("recent clients that it would reject: {new_hits}"))?;
-    for client in clients {
-        print(format_args!("  {client}"))?;
+    clients.iter().try_for_each(|client| print(format_args!("  {client}")))?;
+    match new_hits.saturating_sub(clients.len()) {
+        0 => Ok(()),
+        more => print(format_args!("  and {more} more")),
     }
-    if clients.len() < *new_hits {
-        print(format_args!("  and {} more", new_hits.saturating_sub(clients.len())))?;
-    }
-    Ok(())
 }
 
 fn described(file: GuardFile, waiting: &WaitingReport) -> String {

@@ -224,7 +224,7 @@ type Place<'a> = (&'a str, Option<u64>);
 
 impl Asker<'_> {
     fn ask(&mut self, place: Place<'_>, asked: AskedKey) -> Result<(), CliError> {
-        let Some((first, first_name)) = asked.first() else {
+        let Some((first, first_name)) = asked.named().next() else {
             self.counts.not_asked += 1;
             return Ok(());
         };
@@ -233,8 +233,8 @@ impl Asker<'_> {
                 self.plan(place, fingerprint, Some(encoding))
             });
         }
-        let answer = self.with_pauses(asked.encodings().len(), |asker| {
-            asker.runtime.block_on(asker.source.query(asked.encodings()))
+        let answer = self.with_pauses(asked.encodings.len(), |asker| {
+            asker.runtime.block_on(asker.source.query(&asked.encodings))
         });
         let mut row = self.row(place, first, "probable");
         row.encoding = Some(first_name);
@@ -251,7 +251,7 @@ impl Asker<'_> {
             }
             DirectAnswer::RateLimited(pause) => row.error = Some(rate_limited(pause)),
             DirectAnswer::Unanswered(error) => row.error = Some(error),
-            DirectAnswer::UnknownForCertain if !asked.is_in_other_filter() => {
+            DirectAnswer::UnknownForCertain if !asked.is_in_other_filter => {
                 row.verdict = "cleared";
             }
             DirectAnswer::Unknown | DirectAnswer::UnknownForCertain => {}

@@ -50,10 +50,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     }
     let directory = tempfile::Builder::new().prefix("keygate-demo-").tempdir().map_err(failed)?;
     let directory = directory.path();
-    let pki =
-        DemoPki::generate(directory).map_err(|error| CliError::system("the demo CA", error))?;
-    let filter = create_filter(&pki, directory)
-        .map_err(|error| CliError::file(&directory.join(FILTER), error))?;
+    let (pki, filter) = create_files(directory)?;
     let upstream = http_server::start_upstream().map_err(failed)?;
     let source = start_source([&pki.mallory, &pki.canary])?;
     std::fs::create_dir(directory.join(PROOFS)).map_err(failed)?;
@@ -88,10 +85,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
 /// Writes the files that `keygate probe` needs: "good" is clean, "mallory" is in the filter.
 fn write(directory: &Path) -> Result<Exit, CliError> {
     std::fs::create_dir(directory).map_err(|error| CliError::io(directory, &error))?;
-    let pki =
-        DemoPki::generate(directory).map_err(|error| CliError::system("the demo CA", error))?;
-    let filter = create_filter(&pki, directory)
-        .map_err(|error| CliError::file(&directory.join(FILTER), error))?;
+    let (_, filter) = create_files(directory)?;
     print(format_args!("{}: the keys of mallory and carol", filter.display()))?;
     Ok(Exit::Done)
 }
@@ -99,17 +93,23 @@ fn write(directory: &Path) -> Result<Exit, CliError> {
 const FILTER: &str = "compromised.pkbf";
 const PROOFS: &str = "proofs";
 
-/// Writes a filter that holds the key of mallory, and the one of carol as if by chance.
+/// Writes CA, certificates and keys, and a filter that holds the key of mallory, and the one of
+/// carol as if by chance. Returns the path of the filter.
 ///
 /// The filter has a realistic size, because any key may be a false positive in a tiny one.
-fn create_filter(pki: &DemoPki, directory: &Path) -> Result<PathBuf, pkbf::FilterError> {
+fn create_files(directory: &Path) -> Result<(DemoPki, PathBuf), CliError> {
+    let pki =
+        DemoPki::generate(directory).map_err(|error| CliError::system("the demo CA", error))?;
     let path = directory.join(FILTER);
-    let mut filter = Filter::new(Parameters::for_entries(1000, 1e-9)?)?;
+    let failed = |error| CliError::file(&path, error);
+    let parameters = Parameters::for_entries(1000, 1e-9).map_err(failed)?;
+    let mut filter = Filter::new(parameters).map_err(failed)?;
     filter.insert(pki.mallory.spki());
     filter.insert(pki.carol.spki());
     filter.stamp(unix_time::now());
-    pkbf::create(&filter, &path, Overwrite::Always)?;
-    Ok(path)
+    let created = pkbf::create(&filter, &path, Overwrite::Always);
+    created.map_err(|error| CliError::io(&path, &error))?;
+    Ok((pki, path))
 }
 
 /// Writes the configuration to a file, so that the user can read it, and parses it.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::admin_client::AdminClient;
-use super::{CliError, ConfigFile, Exit, json, print, print_json};
+use super::{CliError, ConfigFile, Exit, print, print_json};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -22,11 +22,6 @@ pub(super) struct Args {
 /// Maximum time for the response.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-#[derive(Serialize)]
-struct DrainRequest {
-    drained: bool,
-}
-
 #[derive(Serialize, Deserialize)]
 struct Drained {
     drained: bool,
@@ -35,7 +30,7 @@ struct Drained {
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let admin = AdminClient::of_proxy(&args.config.path(), TIMEOUT)?;
-    let request = json(&DrainRequest { drained: !args.undo })?;
+    let request = serde_json::json!({ "drained": !args.undo }).to_string();
     let state: Drained = admin.post_json("/drain", request)?;
     if args.json {
         print_json(&state)?;

@@ -10,7 +10,6 @@ use std::path::Path;
 
 use keygate_core::pkbf::{self, FilterFile};
 
-use super::input;
 use super::progress::PerKeyOutput;
 use super::{CliError, CliOutput, Exit, accept, print, print_error, print_json};
 use crate::snapshot::GuardFile;

@@ -10,8 +10,10 @@ use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 
+use clap::ValueHint;
 use keygate_core::regular_file::explain;
 use keygate_core::spki::{Algorithm, EncryptedStore, Finding, Fingerprint, InputError, KeyScanner};
+use serde::Serialize;
 use walkdir::{DirEntry, WalkDir};
 
 pub(super) use self::passphrase::PassphraseArgs;
@@ -24,6 +26,26 @@ use super::{CliError, Exit, print_error};
 pub(super) const HELP: &str = "Certificates, requests, public and private keys (PEM, DER, \
     OpenSSH, JWK), PKCS #7, PKCS #12, authorized_keys, lines of base64 or hex SPKI: files, \
     directories, '-' for standard input";
+
+/// The inputs of a command.
+#[derive(Debug, clap::Args)]
+pub(super) struct InputArgs<const REQUIRED: bool = true> {
+    #[arg(required = REQUIRED, value_name = "INPUT", help = HELP, value_hint = ValueHint::AnyPath)]
+    inputs: Vec<String>,
+    #[command(flatten)]
+    passphrase: PassphraseArgs,
+}
+
+impl<const REQUIRED: bool> InputArgs<REQUIRED> {
+    /// Calls `visit` with every key of every input, as [`for_each_key`].
+    pub(super) fn for_each_key(
+        &self,
+        per_key_output: PerKeyOutput,
+        visit: impl FnMut(&FoundKey<'_>) -> Result<(), CliError>,
+    ) -> Result<InputCounts, CliError> {
+        for_each_key(&self.inputs, &self.passphrase, per_key_output, visit)
+    }
+}
 
 /// A key and its position in the inputs.
 pub(super) struct FoundKey<'a> {
@@ -56,13 +78,23 @@ pub(super) enum FoundSubject<'a> {
     },
 }
 
-impl FoundKey<'_> {
-    pub(super) fn algorithm(&self) -> String {
-        Algorithm::of(self.spki).to_string()
-    }
+/// The fields of a key in each JSON row.
+#[derive(Serialize)]
+pub(super) struct KeyFields<'a> {
+    pub(super) input: &'a str,
+    pub(super) line: Option<u64>,
+    pub(super) algorithm: String,
+    pub(super) fingerprint: String,
+}
 
-    pub(super) fn fingerprint(&self) -> String {
-        Fingerprint::of(self.spki).to_string()
+impl<'a> FoundKey<'a> {
+    pub(super) fn fields(&self) -> KeyFields<'a> {
+        KeyFields {
+            input: self.input,
+            line: self.line,
+            algorithm: Algorithm::of(self.spki).to_string(),
+            fingerprint: Fingerprint::of(self.spki).to_string(),
+        }
     }
 
     /// `INPUT:LINE`, or `INPUT` for a binary input.
@@ -365,15 +397,13 @@ impl<V: FnMut(FoundSubject<'_>) -> Result<(), CliError>> InputReader<V> {
         let count = std::mem::take(&mut self.place_count);
         self.store_count = 0;
         self.counts.unusable_inputs += u64::from(count > 0);
-        let more = count - places.len() as u64;
-        let last = places.len().saturating_sub(1);
-        for (index, place) in places.iter().enumerate() {
-            if index == last && more > 0 {
-                let lines = if more == 1 { "place" } else { "places" };
-                self.progress.print_error(&format_args!("{place} (and {more} more {lines})"));
-            } else {
-                self.progress.print_error(place);
-            }
-        }
+        let more = match count - places.len() as u64 {
+            0 => String::new(),
+            1 => " (and 1 more place)".to_owned(),
+            more => format!(" (and {more} more places)"),
+        };
+        let Some((last, others)) = places.split_last() else { return };
+        others.iter().for_each(|place| self.progress.print_error(place));
+        self.progress.print_error(&format_args!("{last}{more}"));
     }
 }

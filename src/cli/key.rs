@@ -1,20 +1,17 @@
 //! `keygate key`: algorithm and fingerprints of keys, in all related encodings.
 
-use clap::ValueHint;
 use keygate_core::guard::{KeyStrength, WeakCheck, WeakChecks};
 use keygate_core::spki::{Fingerprint, KeyDigest, PublicKey, related};
 use serde::Serialize;
 
-use super::input::{self, FoundKey};
+use super::input::{FoundKey, InputArgs, KeyFields};
 use super::progress::PerKeyOutput;
 use super::{CliError, CliOutput, Exit};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    #[arg(required = true, value_name = "INPUT", help = input::HELP, value_hint = ValueHint::AnyPath)]
-    inputs: Vec<String>,
     #[command(flatten)]
-    passphrase: input::PassphraseArgs,
+    inputs: InputArgs,
     /// Print lines for an exact list or an exception: fingerprint, and the digest of modulus or x
     /// coordinate, which covers every encoding.
     #[arg(long, conflicts_with = "json")]
@@ -26,10 +23,8 @@ pub(super) struct Args {
 
 #[derive(Serialize)]
 struct KeyRow<'a> {
-    input: &'a str,
-    line: Option<u64>,
-    algorithm: String,
-    fingerprint: String,
+    #[serde(flatten)]
+    key: KeyFields<'a>,
     encodings: Vec<NamedEncoding>,
     /// The checks that the key fails; `null` if it is too large for them.
     weak: Option<Vec<&'static str>>,
@@ -43,7 +38,7 @@ struct NamedEncoding {
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let mut output = CliOutput::new();
-    let counts = input::for_each_key(&args.inputs, &args.passphrase, PerKeyOutput::Yes, |key| {
+    let counts = args.inputs.for_each_key(PerKeyOutput::Yes, |key| {
         if args.lists {
             return list_lines(key).iter().try_for_each(|line| output.line(line));
         }
@@ -51,18 +46,12 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
             encoding: encoding.as_str(),
             fingerprint: Fingerprint::of(&spki).to_string(),
         });
-        let row = KeyRow {
-            input: key.input,
-            line: key.line,
-            algorithm: key.algorithm(),
-            fingerprint: key.fingerprint(),
-            encodings: encodings.collect(),
-            weak: failed_checks(key),
-        };
+        let row =
+            KeyRow { key: key.fields(), encodings: encodings.collect(), weak: failed_checks(key) };
         if args.json {
             return output.json(&row);
         }
-        output.line(format_args!("{}: {}", key.position(), row.algorithm))?;
+        output.line(format_args!("{}: {}", key.position(), row.key.algorithm))?;
         row.encodings.iter().try_for_each(|named| {
             output.line(format_args!("  {} {}", named.fingerprint, named.encoding))
         })?;
@@ -90,7 +79,8 @@ fn failed_checks(key: &FoundKey<'_>) -> Option<Vec<&'static str>> {
 fn list_lines(key: &FoundKey<'_>) -> Vec<String> {
     // A line break in a file name must not begin a line.
     let position = key.position().replace(char::is_control, "?");
-    let mut lines = vec![format!("# {position}: {}", key.algorithm()), key.fingerprint()];
+    let KeyFields { algorithm, fingerprint, .. } = key.fields();
+    let mut lines = vec![format!("# {position}: {algorithm}"), fingerprint];
     PublicKey::parse(key.spki).for_each_number(|_, digest| match digest {
         KeyDigest::EcX(_) | KeyDigest::RsaModulus(_) => lines.push(digest.to_string()),
         KeyDigest::Number(_) | KeyDigest::Spki(_) => {}

@@ -5,7 +5,7 @@ mod file;
 mod info;
 mod query;
 
-use super::{CliError, Exit, accept, input};
+use super::{CliError, Exit, accept};
 use crate::snapshot::GuardFile;
 
 #[derive(Debug, clap::Subcommand)]

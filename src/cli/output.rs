@@ -49,6 +49,6 @@ pub(super) fn print_json(value: &impl serde::Serialize) -> Result<(), CliError> 
     print(json(value)?)
 }
 
-pub(super) fn json(value: &impl serde::Serialize) -> Result<String, CliError> {
+fn json(value: &impl serde::Serialize) -> Result<String, CliError> {
     serde_json::to_string(value).map_err(|error| CliError::Output(error.into()))
 }

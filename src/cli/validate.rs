@@ -5,6 +5,7 @@ mod json;
 
 use std::path::Path;
 
+use keygate_core::guard::Policy;
 use keygate_core::tls::AnchorCounts;
 use keygate_core::unix_time::{self, dated};
 
@@ -58,18 +59,11 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         cause
     })?;
     let Checked { config, report, source, mut failures } = checked;
-    show_filters(&report)?;
-    show_lists(&report)?;
-    print(format_args!("weak keys: {}", report.weak_keys_text()))?;
-    show_signatures(&report)?;
-    show_exceptions(&config, &report)?;
-    config.services.iter().try_for_each(show_service)?;
-    for authorizer in &config.authorizers {
-        show_authorizer(authorizer)?;
-    }
-    show_trust_anchors(&report)?;
-    show_crls(&report)?;
-    source.iter().try_for_each(print)?;
+    let mut lines = lines_of_files(&config, &report);
+    lines.extend(config.services.iter().map(line_of_service));
+    lines.extend(config.authorizers.iter().flat_map(lines_of_authorizer));
+    lines.extend(lines_of_cas(&report));
+    lines.iter().chain(&source).try_for_each(print)?;
     if let Some(last) = failures.pop() {
         print_errors(&failures);
         return Err(last);
@@ -243,10 +237,11 @@ fn print_errors(errors: &[CliError]) {
     errors.iter().flat_map(CliError::lines).for_each(|line| print_error(&line));
 }
 
-fn show_filters(report: &Report) -> Result<(), CliError> {
-    for filter in &report.filters {
+/// The lines about filters and lists, and about what decides beside them.
+fn lines_of_files(config: &Config, report: &Report) -> Vec<String> {
+    let filters = report.filters.iter().map(|filter| {
         let summary = &filter.summary;
-        print(format_args!(
+        format!(
             "filter {}: {}revision {}, {}, 2^{} bits, {:.1} % set, false positives {:.2e}",
             filter.name,
             if filter.last_good_in_use { "copy in state.dir, " } else { "" },
@@ -255,130 +250,99 @@ fn show_filters(report: &Report) -> Result<(), CliError> {
             summary.hash_length,
             summary.fill_ratio * 100.0,
             summary.false_positive_ratio
-        ))?;
-    }
-    Ok(())
-}
-
-/// Prints who signed the filters and lists.
-fn show_signatures(report: &Report) -> Result<(), CliError> {
-    let filters = report.filters.iter().map(|it| ("filter", &it.name, &it.signature));
-    let lists = report.lists.iter().map(|it| ("list", &it.name, &it.signature));
-    for (kind, name, signature) in filters.chain(lists) {
-        if let Some(signature) = signature {
-            print(format_args!("{kind} {name}: signed with the key {signature}"))?;
-        }
-    }
-    Ok(())
-}
-
-fn show_lists(report: &Report) -> Result<(), CliError> {
-    for list in &report.lists {
+        )
+    });
+    let lists = report.lists.iter().map(|list| {
         let date = list.updated.map(|date| format!(", of {}", dated(date))).unwrap_or_default();
-        print(format_args!(
-            "list {}: {}, {}{date}",
-            list.name,
-            if list.last_good_in_use { "copy in state.dir" } else { list.path.as_str() },
-            counted(list.entries as u64, "key")
-        ))?;
-    }
-    Ok(())
-}
-
-fn show_exceptions(config: &Config, report: &Report) -> Result<(), CliError> {
-    for (exception, known) in config.exceptions.iter().zip(&report.exceptions) {
+        let path = if list.last_good_in_use { "copy in state.dir" } else { list.path.as_str() };
+        format!("list {}: {path}, {}{date}", list.name, counted(list.entries as u64, "key"))
+    });
+    let weak_keys = [format!("weak keys: {}", report.weak_keys_text())];
+    let signers = report.filters.iter().map(|it| ("filter", &it.name, &it.signature));
+    let signers = signers.chain(report.lists.iter().map(|it| ("list", &it.name, &it.signature)));
+    let signatures = signers.filter_map(|(kind, name, signature)| {
+        let signature = signature.as_ref()?;
+        Some(format!("{kind} {name}: signed with the key {signature}"))
+    });
+    let exceptions = config.exceptions.iter().zip(&report.exceptions).map(|(exception, known)| {
         let state = if known.expired { "exception expired at" } else { "exception until" };
         let until = dated(unix_time::seconds(exception.until));
-        print(format_args!("{state} {until}: {}, {}", exception.key, exception.reason))?;
-    }
-    Ok(())
+        format!("{state} {until}: {}, {}", exception.key, exception.reason)
+    });
+    let lines = filters.chain(lists).chain(weak_keys).chain(signatures).chain(exceptions);
+    lines.collect()
 }
 
-fn show_service(service: &ServiceConfig) -> Result<(), CliError> {
+fn line_of_service(service: &ServiceConfig) -> String {
     let names = match service.server_names.as_slice() {
         [] => "any name".to_owned(),
         names => names.join(", "),
     };
-    let servers = service.upstream.servers.iter().map(ToString::to_string);
-    let policy = &service.policy;
-    print(format_args!(
-        "service {}: {} for {names}, to {}; listed: {}, weak: {}, confirmed: {}, probable: {}, \
-         cleared: {}, unchecked: {}",
-        service.name,
-        service.listen,
-        servers.collect::<Vec<_>>().join(", "),
+    let servers = service.upstream.servers.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let (name, listen, servers) = (&service.name, service.listen, servers.join(", "));
+    format!("service {name}: {listen} for {names}, to {servers}; {}", actions(&service.policy))
+}
+
+/// The line about an authorizer, and the configuration of its host.
+fn lines_of_authorizer(config: &AuthorizerConfig) -> Vec<String> {
+    let AuthorizerConfig { name, protocol, listen, certificate_from, .. } = config;
+    let verified = match &config.client_auth.trust_anchors {
+        Some(_) => "verified by keygate",
+        None => "verified by the host",
+    };
+    let (protocol, actions) = (protocol.as_str(), actions(&config.policy));
+    let line = format!(
+        "authorizer {name}: {protocol} over {listen}, certificate from {certificate_from}, \
+         {verified}; {actions}"
+    );
+    let hosts = authorizer_hosts::snippets(config).into_iter();
+    let hosts = hosts.map(|(host, snippet)| format!("\nauthorizer {name}: {host}:\n\n{snippet}"));
+    std::iter::once(line).chain(hosts).collect()
+}
+
+/// The action of a policy for each verdict.
+fn actions(policy: &Policy) -> String {
+    format!(
+        "listed: {}, weak: {}, confirmed: {}, probable: {}, cleared: {}, unchecked: {}",
         policy.on_listed.as_str(),
         policy.on_weak.as_str(),
         policy.on_confirmed.as_str(),
         policy.on_probable.as_str(),
         policy.on_cleared.as_str(),
         policy.on_unchecked.as_str()
-    ))
+    )
 }
 
-/// Prints the CAs of the clients of services and authorizers.
-fn show_trust_anchors(report: &Report) -> Result<(), CliError> {
-    let services = report.services.iter().map(|it| ("service", &it.name, it.trust_anchors));
-    let authorizers =
-        report.authorizers.iter().map(|it| ("authorizer", &it.name, it.trust_anchors));
-    for (kind, name, anchors) in services.chain(authorizers) {
+/// The lines about the CAs and the revocation lists of services and authorizers.
+fn lines_of_cas(report: &Report) -> Vec<String> {
+    let services = report.services.iter();
+    let services = services.map(|it| ("service", &it.name, it.trust_anchors, &it.crls));
+    let authorizers = report.authorizers.iter();
+    let authorizers = authorizers.map(|it| ("authorizer", &it.name, it.trust_anchors, &it.crls));
+    let (mut anchor_lines, mut crl_lines) = (Vec::new(), Vec::new());
+    for (kind, name, anchors, crls) in services.chain(authorizers) {
         let AnchorCounts { roots, intermediates, pins } = anchors;
         if anchors != AnchorCounts::default() {
-            print(format_args!(
+            anchor_lines.push(format!(
                 "{kind} {name}: trust anchors: {}, {}, {}",
                 counted(roots as u64, "root"),
                 counted(intermediates as u64, "intermediate"),
                 counted(pins as u64, "pinned certificate")
-            ))?;
+            ));
         }
-    }
-    Ok(())
-}
-
-/// Prints the revocation lists of services and authorizers.
-fn show_crls(report: &Report) -> Result<(), CliError> {
-    let services = report.services.iter().map(|it| ("service", &it.name, &it.crls));
-    let authorizers = report.authorizers.iter().map(|it| ("authorizer", &it.name, &it.crls));
-    for (kind, name, crls) in services.chain(authorizers) {
-        for crl in crls {
+        crl_lines.extend(crls.iter().map(|crl| {
             let number = crl.number.as_deref().map(|number| format!(", CRL number {number}"));
-            print(format_args!(
+            format!(
                 "{kind} {name}: revocation list of {}{}, {}, expires at {}",
                 crl.issuer,
                 number.unwrap_or_default(),
                 counted_entries(crl.entries as u64),
                 dated(crl.next_update)
-            ))?;
-        }
+            )
+        }));
     }
-    Ok(())
-}
-
-/// Prints an authorizer and the configuration of its host.
-fn show_authorizer(config: &AuthorizerConfig) -> Result<(), CliError> {
-    let verified = match &config.client_auth.trust_anchors {
-        Some(_) => "verified by keygate",
-        None => "verified by the host",
-    };
-    let policy = &config.policy;
-    print(format_args!(
-        "authorizer {}: {} over {}, certificate from {}, {verified}; listed: {}, weak: {}, \
-         confirmed: {}, probable: {}, cleared: {}, unchecked: {}",
-        config.name,
-        config.protocol.as_str(),
-        config.listen,
-        config.certificate_from,
-        policy.on_listed.as_str(),
-        policy.on_weak.as_str(),
-        policy.on_confirmed.as_str(),
-        policy.on_probable.as_str(),
-        policy.on_cleared.as_str(),
-        policy.on_unchecked.as_str()
-    ))?;
-    for (host, snippet) in authorizer_hosts::snippets(config) {
-        print(format_args!("\nauthorizer {}: {host}:\n\n{snippet}", config.name))?;
-    }
-    Ok(())
+    anchor_lines.extend(crl_lines);
+    anchor_lines
 }
 
 fn direct_source(

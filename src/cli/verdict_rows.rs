@@ -9,17 +9,9 @@ use keygate_core::spki::Encoding;
 use serde::Serialize;
 
 use super::counted::counted;
-use super::input::{self, FoundKey, InputCounts, PassphraseArgs};
+use super::input::{InputArgs, KeyFields};
 use super::progress::PerKeyOutput;
 use super::{CliError, CliOutput, Exit, print_error};
-
-/// The keys that a command judges, and the form of its rows.
-pub(super) struct JudgedInputs<'a> {
-    pub(super) inputs: &'a [String],
-    pub(super) passphrase: &'a PassphraseArgs,
-    /// Whether each row is a JSON object.
-    pub(super) json: bool,
-}
 
 /// The verdict on a key by one file.
 pub(super) struct FileVerdict {
@@ -32,10 +24,8 @@ pub(super) struct FileVerdict {
 
 #[derive(Serialize)]
 struct QueryRow<'a> {
-    input: &'a str,
-    line: Option<u64>,
-    algorithm: String,
-    fingerprint: String,
+    #[serde(flatten)]
+    key: KeyFields<'a>,
     verdict: &'static str,
     encoding: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -44,38 +34,34 @@ struct QueryRow<'a> {
 
 #[derive(Serialize)]
 struct ChangeRow<'a> {
-    input: &'a str,
-    line: Option<u64>,
-    algorithm: String,
-    fingerprint: String,
+    #[serde(flatten)]
+    key: KeyFields<'a>,
     before: &'static str,
     after: &'static str,
 }
 
-impl JudgedInputs<'_> {
-    /// Prints a row for each key, and a summary if there are several inputs. `place` is the file in
-    /// words, such as "on the list".
+impl<const REQUIRED: bool> InputArgs<REQUIRED> {
+    /// Prints a row for each key, as a JSON object if `json`, and a summary if there are several
+    /// inputs. `place` is the file in words, such as "on the list".
     pub(super) fn print_verdicts(
         &self,
+        json: bool,
         place: &str,
         mut judge: impl FnMut(&[u8]) -> Result<FileVerdict, CliError>,
     ) -> Result<Exit, CliError> {
         let mut output = CliOutput::new();
         let (mut hits, mut unchecked) = (0_u64, false);
-        let counts = self.for_each_key(|key| {
+        let counts = self.for_each_key(PerKeyOutput::Yes, |key| {
             let FileVerdict { name, encoding, finding } = judge(key.spki)?;
             hits += u64::from(encoding.is_some());
             unchecked |= name == VerdictKind::Unchecked.as_str();
             let row = QueryRow {
-                input: key.input,
-                line: key.line,
-                algorithm: key.algorithm(),
-                fingerprint: key.fingerprint(),
+                key: key.fields(),
                 verdict: name,
                 encoding: encoding.map(Encoding::as_str),
                 finding: finding.as_ref().map(Option::as_deref),
             };
-            if self.json { output.json(&row) } else { row.print(&mut output, &key.position()) }
+            if json { output.json(&row) } else { row.print(&mut output, &key.position()) }
         })?;
         output.flush()?;
         // One readable input needs no summary, and the lack of inputs was reported.
@@ -97,41 +83,35 @@ impl JudgedInputs<'_> {
     /// was unusable.
     pub(super) fn print_changes(
         &self,
+        json: bool,
         output: &mut CliOutput,
         guards: &[Guard; 2],
         exit: Exit,
     ) -> Result<Exit, CliError> {
         let now = SystemTime::now();
-        let counts = self.for_each_key(|key| {
+        let counts = self.for_each_key(PerKeyOutput::Yes, |key| {
             let [before, after] =
                 guards.each_ref().map(|it| it.judge_presented_key(key.spki, now).as_str());
             if before == after {
                 return Ok(());
             }
-            let (algorithm, fingerprint) = (key.algorithm(), key.fingerprint());
-            if self.json {
-                let FoundKey { input, line, .. } = *key;
-                let row = ChangeRow { input, line, algorithm, fingerprint, before, after };
+            let row = ChangeRow { key: key.fields(), before, after };
+            if json {
                 return output.json(&row);
             }
+            let KeyFields { algorithm, fingerprint, .. } = row.key;
             let position = key.position();
             output.line(format_args!("{before} -> {after} {fingerprint} {algorithm} {position}"))
         })?;
         output.flush()?;
         Ok(counts.exit(exit))
     }
-
-    fn for_each_key(
-        &self,
-        visit: impl FnMut(&FoundKey<'_>) -> Result<(), CliError>,
-    ) -> Result<InputCounts, CliError> {
-        input::for_each_key(self.inputs, self.passphrase, PerKeyOutput::Yes, visit)
-    }
 }
 
 impl QueryRow<'_> {
     fn print(&self, output: &mut CliOutput, position: &str) -> Result<(), CliError> {
-        let Self { algorithm, fingerprint, verdict, encoding, finding, .. } = self;
+        let Self { key: KeyFields { algorithm, fingerprint, .. }, verdict, encoding, finding } =
+            self;
         let details: Vec<_> = encoding.iter().chain(finding.iter().flatten()).copied().collect();
         let details = match details.is_empty() {
             true => String::new(),

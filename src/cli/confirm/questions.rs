@@ -28,8 +28,10 @@ struct SourceFilters {
 #[derive(Debug, Default)]
 pub(super) struct AskedKey {
     names: Vec<Encoding>,
-    encodings: Vec<(Fingerprint, Arc<[u8]>)>,
-    is_in_other_filter: bool,
+    pub(super) encodings: Vec<(Fingerprint, Arc<[u8]>)>,
+    /// Whether a filter that the source does not answer for has the key. The source cannot clear
+    /// it.
+    pub(super) is_in_other_filter: bool,
 }
 
 impl QuestionMaker {
@@ -85,27 +87,13 @@ impl AskedKey {
         self.encodings.push((Fingerprint::of(spki), Arc::from(spki)));
     }
 
-    pub(super) fn encodings(&self) -> &[(Fingerprint, Arc<[u8]>)] {
-        &self.encodings
-    }
-
     /// Fingerprint and name of each encoding.
     pub(super) fn named(&self) -> impl Iterator<Item = (Fingerprint, &'static str)> {
         let names = self.names.iter().map(|encoding| encoding.as_str());
         self.encodings.iter().map(|(fingerprint, _)| *fingerprint).zip(names)
     }
 
-    pub(super) fn first(&self) -> Option<(Fingerprint, &'static str)> {
-        self.named().next()
-    }
-
     pub(super) fn name_of(&self, fingerprint: &Fingerprint) -> Option<&'static str> {
         self.named().find(|(known, _)| known == fingerprint).map(|(_, name)| name)
-    }
-
-    /// Whether a filter that the source does not answer for has the key. The source cannot clear
-    /// it.
-    pub(super) fn is_in_other_filter(&self) -> bool {
-        self.is_in_other_filter
     }
 }

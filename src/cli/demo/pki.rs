@@ -11,6 +11,8 @@ use rcgen::{
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
+use crate::cli::BoxedError;
+
 /// The certificates that the demo uses after they are written to files.
 pub(super) struct DemoPki {
     pub(super) ca: CertificateDer<'static>,
@@ -29,19 +31,10 @@ pub(super) struct DemoParty {
     spki: Vec<u8>,
 }
 
-/// Error while certificates are generated or written.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum PkiError {
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    #[error(transparent)]
-    Generate(#[from] rcgen::Error),
-}
-
 impl DemoPki {
     /// Generates the CA, the server and the clients. Writes certificates and keys to `directory`;
     /// only the owner can read the files.
-    pub(super) fn generate(directory: &Path) -> Result<Self, PkiError> {
+    pub(super) fn generate(directory: &Path) -> Result<Self, BoxedError> {
         let ca_key = KeyPair::generate()?;
         let mut parameters = named("keygate demo CA", Vec::new())?;
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -50,11 +43,9 @@ impl DemoPki {
         let issuer = Issuer::new(parameters, ca_key);
 
         let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
-        let server =
-            DemoParty::generate("localhost", names, ExtendedKeyUsagePurpose::ServerAuth, &issuer)?;
-        let client = |name| {
-            DemoParty::generate(name, Vec::new(), ExtendedKeyUsagePurpose::ClientAuth, &issuer)
-        };
+        let party = |name, names, purpose| DemoParty::generate(name, names, purpose, &issuer);
+        let server = party("localhost", names, ExtendedKeyUsagePurpose::ServerAuth)?;
+        let client = |name| party(name, Vec::new(), ExtendedKeyUsagePurpose::ClientAuth);
         let pki = Self {
             good: client("good")?,
             mallory: client("mallory")?,
@@ -84,7 +75,7 @@ impl DemoParty {
         hosts: Vec<String>,
         purpose: ExtendedKeyUsagePurpose,
         issuer: &Issuer<'_, KeyPair>,
-    ) -> Result<Self, PkiError> {
+    ) -> Result<Self, BoxedError> {
         let key = KeyPair::generate()?;
         let mut parameters = named(name, hosts)?;
         parameters.extended_key_usages = vec![purpose];

@@ -9,18 +9,17 @@ use keygate_core::spki;
 use keygate_core::unix_time;
 use serde::Serialize;
 
-use super::{CliError, Exit, PerKeyOutput, input, print, print_error, print_json};
+use super::{CliError, Exit, PerKeyOutput, print, print_error, print_json};
 use crate::cli::counted::{counted, counted_entries};
+use crate::cli::input::InputArgs;
 use crate::cli::progress::Spinner;
 
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     /// The filter file.
     file: PathBuf,
-    #[arg(required = true, value_name = "INPUT", help = input::HELP, value_hint = ValueHint::AnyPath)]
-    inputs: Vec<String>,
     #[command(flatten)]
-    passphrase: input::PassphraseArgs,
+    inputs: InputArgs,
     /// Revision of the changed file; by default one more than before.
     #[arg(long, value_name = "N", value_hint = ValueHint::Other)]
     revision: Option<u32>,
@@ -29,7 +28,7 @@ pub(in crate::cli) struct Args {
     json: bool,
 }
 
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Serialize)]
 struct AddSummary {
     path: String,
     /// Keys read from the inputs.
@@ -53,17 +52,15 @@ const MAX_FILL_RATIO: f64 = 0.5;
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let failed = |source: FilterError| CliError::file(&args.file, source);
     let mut update = FilterUpdate::begin(&args.file).map_err(failed)?;
-    let mut result = AddSummary { path: args.file.display().to_string(), ..AddSummary::default() };
-    let counts = input::for_each_key(&args.inputs, &args.passphrase, PerKeyOutput::No, |key| {
+    let (mut added, mut known) = (0, 0);
+    let counts = args.inputs.for_each_key(PerKeyOutput::No, |key| {
         spki::for_each_point_form(key.spki, |spki| {
-            let count =
-                if update.filter.insert(spki) { &mut result.added } else { &mut result.known };
-            *count += 1;
+            *if update.filter.insert(spki) { &mut added } else { &mut known } += 1;
         });
         Ok(())
     })?;
     let before = *update.filter.header();
-    if result.added > 0 || args.revision.is_some_and(|revision| revision != before.revision) {
+    if added > 0 || args.revision.is_some_and(|revision| revision != before.revision) {
         // The clock may be behind; the new file must not look older than the old one.
         let updated_at = unix_time::now().max(before.updated_at);
         match args.revision {
@@ -72,13 +69,18 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         }
     }
     let header = *update.filter.header();
-    result.keys = counts.keys;
-    result.unusable = counts.unusable;
-    result.revision = header.revision;
-    result.updated = header.updated_at;
-    result.entries = header.entry_count;
-    result.fill_ratio = update.filter.fill_ratio();
-    result.false_positive_ratio = update.filter.false_positive_ratio();
+    let result = AddSummary {
+        path: args.file.display().to_string(),
+        keys: counts.keys,
+        added,
+        known,
+        unusable: counts.unusable,
+        revision: header.revision,
+        updated: header.updated_at,
+        entries: header.entry_count,
+        fill_ratio: update.filter.fill_ratio(),
+        false_positive_ratio: update.filter.false_positive_ratio(),
+    };
     if header != before {
         let spinner = Spinner::new();
         spinner.show(format!("writing {}", result.path));

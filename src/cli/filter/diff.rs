@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use clap::ValueHint;
 use keygate_core::guard::{Guard, NamedFilter};
 use keygate_core::pkbf::{Filter, FilterFile, FilterSummary};
 use serde::Serialize;
 
 use super::info::date;
-use super::{CliError, CliOutput, Exit, input, read};
-use crate::cli::verdict_rows::{JudgedInputs, print_compared};
+use super::{CliError, CliOutput, Exit, read};
+use crate::cli::input::InputArgs;
+use crate::cli::verdict_rows::print_compared;
 
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
@@ -18,10 +18,8 @@ pub(in crate::cli) struct Args {
     before: PathBuf,
     /// The new filter.
     after: PathBuf,
-    #[arg(value_name = "INPUT", help = input::HELP, value_hint = ValueHint::AnyPath)]
-    inputs: Vec<String>,
     #[command(flatten)]
-    passphrase: input::PassphraseArgs,
+    inputs: InputArgs<false>,
     /// Print a JSON object, then one per line for each key whose verdict changes.
     #[arg(long)]
     json: bool,
@@ -48,8 +46,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let shown = if args.json { output.json(&difference) } else { show(&mut output, &difference) };
     shown?;
     let guards = [guard(before.filter), guard(after.filter)];
-    let Args { inputs, passphrase, json, .. } = args;
-    JudgedInputs { inputs, passphrase, json: *json }.print_changes(&mut output, &guards, exit)
+    args.inputs.print_changes(args.json, &mut output, &guards, exit)
 }
 
 impl FilterDiff {

@@ -5,22 +5,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use clap::ValueHint;
 use keygate_core::guard::{Guard, NamedFilter, Verdict};
 use keygate_core::pkbf::{self, FilterError, MissingBits};
 use keygate_core::spki::{PublicKey, RsaExponents};
 
-use super::{CliError, Exit, input};
-use crate::cli::verdict_rows::{FileVerdict, JudgedInputs};
+use super::{CliError, Exit};
+use crate::cli::input::InputArgs;
+use crate::cli::verdict_rows::FileVerdict;
 
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     /// The filter file.
     file: PathBuf,
-    #[arg(required = true, value_name = "INPUT", help = input::HELP, value_hint = ValueHint::AnyPath)]
-    inputs: Vec<String>,
     #[command(flatten)]
-    passphrase: input::PassphraseArgs,
+    inputs: InputArgs,
     /// Look up only the given encoding of each key, as the reference implementation does.
     #[arg(long)]
     exact: bool,
@@ -35,8 +33,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let name = args.file.display().to_string().into();
     let mut named = Arc::new(NamedFilter { name, filter, sha256: [0; 32] }); // digest unused here
     let now = SystemTime::now();
-    let Args { inputs, passphrase, json, .. } = args;
-    JudgedInputs { inputs, passphrase, json: *json }.print_verdicts("in the filter", |spki| {
+    args.inputs.print_verdicts(args.json, "in the filter", |spki| {
         fetch(&mut missing_bits, &mut named, spki).map_err(failed)?;
         // The filter looks up exactly these bytes; the guard also tries related encodings.
         let verdict = if args.exact && !named.filter.contains(spki) {

@@ -2,15 +2,16 @@
 
 use std::path::PathBuf;
 
-use clap::ValueHint;
 use keygate_core::guard::{ExactList, Guard};
 use serde::Serialize;
 
 use super::file::{FormatArgs, ListFile, ListInfo};
 use super::info::date;
-use super::{CliError, Exit, input};
+use super::{CliError, Exit};
 use crate::cli::CliOutput;
-use crate::cli::verdict_rows::{JudgedInputs, print_compared};
+use crate::cli::input::InputArgs;
+use crate::cli::signature::SignatureArgs;
+use crate::cli::verdict_rows::print_compared;
 
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
@@ -18,10 +19,8 @@ pub(in crate::cli) struct Args {
     before: PathBuf,
     /// The new list.
     after: PathBuf,
-    #[arg(value_name = "INPUT", help = input::HELP, value_hint = ValueHint::AnyPath)]
-    inputs: Vec<String>,
     #[command(flatten)]
-    passphrase: input::PassphraseArgs,
+    inputs: InputArgs<false>,
     #[command(flatten)]
     format: FormatArgs,
     /// Print a JSON object, then one per line for each key whose verdict changes.
@@ -41,16 +40,14 @@ struct ListDiff {
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let before = args.format.read(&args.before)?;
-    let after = args.format.read(&args.after)?;
-    let (difference, lists) = ListDiff::new(before, after);
+    let read = |path| args.format.read(path, &SignatureArgs::default());
+    let (difference, lists) = ListDiff::new(read(&args.before)?, read(&args.after)?);
     let exit = if difference.same { Exit::Done } else { Exit::Found };
     let mut output = CliOutput::new();
     let shown = if args.json { output.json(&difference) } else { show(&mut output, &difference) };
     shown?;
     let guards = lists.map(|list| Guard::default().with_lists([list]));
-    let Args { inputs, passphrase, json, .. } = args;
-    JudgedInputs { inputs, passphrase, json: *json }.print_changes(&mut output, &guards, exit)
+    args.inputs.print_changes(args.json, &mut output, &guards, exit)
 }
 
 impl ListDiff {

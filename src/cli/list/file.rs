@@ -73,13 +73,8 @@ pub(super) struct ListPart {
 }
 
 impl FormatArgs {
-    /// Reads and checks the list at `path`.
-    pub(super) fn read(&self, path: &Path) -> Result<ListFile, CliError> {
-        self.read_signed(path, &SignatureArgs::default())
-    }
-
-    /// Reads and checks the list at `path`, and verifies its signatures.
-    pub(super) fn read_signed(
+    /// Reads and checks the list at `path`, and verifies its signatures if `signature` has keys.
+    pub(super) fn read(
         &self,
         path: &Path,
         signature: &SignatureArgs,
@@ -153,7 +148,8 @@ fn list_of_blocklist(
         parts: parts.collect(),
         signature,
     };
-    let named = NamedBlocklist::new(&name_of(path), blocklist, sha256, metadata);
+    let named =
+        NamedBlocklist::new(&Arc::from(path.to_string_lossy()), blocklist, sha256, metadata);
     ListFile { list: Arc::new(named).into(), info }
 }
 
@@ -162,7 +158,7 @@ fn read_fingerprints(path: &Path) -> Result<(FingerprintList, Vec<u8>), ListFile
     let content = regular_file::read(path, MAX_SIZE)?;
     check_sidecar(path, || sha256_of(&content))?;
     let text = String::from_utf8(content).map_err(ListFileError::Text)?;
-    let list = FingerprintList::parse(&name_of(path), &text)?;
+    let list = FingerprintList::parse(&Arc::from(path.to_string_lossy()), &text)?;
     Ok((list, text.into_bytes()))
 }
 
@@ -176,8 +172,7 @@ fn list_of_fingerprints(
     content: &[u8],
     signature: Option<SignatureInfo>,
 ) -> ListFile {
-    let kinds = ["fingerprint", "rsa-modulus", "ec-x"];
-    let parts = kinds.map(|name| {
+    let parts = ["fingerprint", "rsa-modulus", "ec-x"].map(|name| {
         let entries = list.iter().filter(|digest| kind_of(digest) == name).count();
         ListPart { id: None, name: name.to_owned(), entries }
     });
@@ -193,10 +188,6 @@ fn list_of_fingerprints(
         signature,
     };
     ListFile { list: Arc::new(list).into(), info }
-}
-
-fn name_of(path: &Path) -> Arc<str> {
-    path.display().to_string().into()
 }
 
 fn kind_of(digest: &KeyDigest) -> &'static str {

@@ -23,7 +23,7 @@ pub(in crate::cli) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let info = args.format.read_signed(&args.file, &args.signature)?.info;
+    let info = args.format.read(&args.file, &args.signature)?.info;
     let shown = if args.json { print_json(&info) } else { show(&info) };
     shown.map(|()| Exit::Done)
 }

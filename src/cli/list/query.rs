@@ -3,21 +3,20 @@
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use clap::ValueHint;
 use keygate_core::guard::Guard;
 
 use super::file::FormatArgs;
-use super::{CliError, Exit, input};
-use crate::cli::verdict_rows::{FileVerdict, JudgedInputs};
+use super::{CliError, Exit};
+use crate::cli::input::InputArgs;
+use crate::cli::signature::SignatureArgs;
+use crate::cli::verdict_rows::FileVerdict;
 
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     /// The list file.
     file: PathBuf,
-    #[arg(required = true, value_name = "INPUT", help = input::HELP, value_hint = ValueHint::AnyPath)]
-    inputs: Vec<String>,
     #[command(flatten)]
-    passphrase: input::PassphraseArgs,
+    inputs: InputArgs,
     #[command(flatten)]
     format: FormatArgs,
     /// Print one JSON object per key.
@@ -26,10 +25,10 @@ pub(in crate::cli) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let guard = Guard::default().with_lists([args.format.read(&args.file)?.list]);
+    let guard = Guard::default()
+        .with_lists([args.format.read(&args.file, &SignatureArgs::default())?.list]);
     let now = SystemTime::now();
-    let Args { inputs, passphrase, json, .. } = args;
-    JudgedInputs { inputs, passphrase, json: *json }.print_verdicts("on the list", |spki| {
+    args.inputs.print_verdicts(args.json, "on the list", |spki| {
         let verdict = guard.judge_presented_key(spki, now);
         let listing = verdict.listing();
         Ok(FileVerdict {

@@ -8,7 +8,7 @@ use keygate_core::spki::{Encoding, Fingerprint, for_each_related};
 use serde::Serialize;
 
 use super::{CliError, Exit, private_key, read};
-use crate::cli::input::{self, FoundKey};
+use crate::cli::input::{self, FoundKey, KeyFields};
 use crate::cli::progress::PerKeyOutput;
 use crate::cli::{CliOutput, print_error};
 
@@ -29,10 +29,8 @@ pub(in crate::cli) struct Args {
 
 #[derive(Serialize)]
 struct VerifyRow<'a> {
-    input: &'a str,
-    line: Option<u64>,
-    algorithm: String,
-    fingerprint: String,
+    #[serde(flatten)]
+    key: KeyFields<'a>,
     proved: bool,
     /// The encoding that the proof is for; `None` if there is no proof.
     encoding: Option<&'static str>,
@@ -114,10 +112,7 @@ fn show(
     outcome: Result<Encoding, BadProof>,
 ) -> Result<(), CliError> {
     let row = VerifyRow {
-        input: key.input,
-        line: key.line,
-        algorithm: key.algorithm(),
-        fingerprint: key.fingerprint(),
+        key: key.fields(),
         proved: outcome.is_ok(),
         encoding: outcome.ok().map(Encoding::as_str),
         reason: outcome.err().map(BadProof::as_str),
@@ -125,7 +120,7 @@ fn show(
     if args.json {
         return output.json(&row);
     }
-    let VerifyRow { algorithm, fingerprint, .. } = row;
+    let KeyFields { algorithm, fingerprint, .. } = row.key;
     let position = key.position();
     match outcome {
         Ok(encoding) => {
