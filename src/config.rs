@@ -2,10 +2,11 @@
 //!
 //! No file that the configuration names is opened here. [`crate::snapshot`] loads those files.
 //!
-//! `raw` declares the table of keys, whose types and defaults `form` applies to a file. `check`
-//! converts the result into the model here. `CONTRIBUTING.md` lists the places of a new key.
+//! Most tables of the model declare their keys with `keys::table!`. `input` converts the values of a
+//! file, and `check` what depends on several keys. `CONTRIBUTING.md` lists the places of a new key.
 
 mod access_log;
+mod allow;
 mod authorizer;
 mod check;
 mod confirm;
@@ -15,11 +16,12 @@ mod effective;
 pub(crate) mod example;
 mod fetch;
 mod filter;
-mod form;
+mod input;
 mod key_place;
 mod keys;
 mod list;
 mod log_level;
+mod policy;
 mod problem;
 mod raw;
 mod schema;
@@ -42,13 +44,14 @@ pub use self::authorizer::{
     AskersConfig, AuthorizerConfig, AuthorizerLimits, AuthorizerProtocol, AuthorizerTls,
     CertificateSource, ClientChecks, HeaderEncoding, OpenAccess, SocketGroup,
 };
+use self::check::Level;
 pub use self::confirm::{CanaryConfig, ConfirmConfig, SourceUrl};
 pub use self::effective::{EffectiveTable, EffectiveValue};
 pub use self::fetch::FetchConfig;
 pub(crate) use self::fetch::SYSTEM_TRUST_ANCHORS;
 pub use self::filter::{FilterConfig, Implausible, Rollback};
 pub use self::key_place::{KeyLines, KeyPlace, LocatedProblem, PlacedProblem};
-use self::keys::table;
+use self::keys::{table, words};
 pub use self::list::{BlocklistConfig, ListConfig, ListFormat, Shrink};
 pub use self::log_level::{LogLevel, LogLevelError};
 pub use self::problem::{ConfigError, ConfigProblem};
@@ -58,21 +61,22 @@ pub use self::service::{
     ServiceConfig, TlsConfig,
 };
 pub use self::traces::TracesConfig;
+use self::units::DurationText;
 pub use self::upstream::{
     Balance, ClientCertificateFiles, HealthCheckConfig, Reuse, Scheme, ServerAddress, ServerConfig,
     UpstreamConfig, UpstreamHttp, UpstreamTlsConfig,
 };
 pub use keygate_core::tls::{AlpnProtocol, ExpiredCrl, RevocationDepth, TlsVersion};
 
-/// The peers that may accept a filter update, reload and drain. Reading needs no permission.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum AdminCommands {
-    /// Every peer that reaches the address.
-    Anywhere,
-    /// Peers on loopback, of a Unix socket, or with the address of this machine that they connect
-    /// to.
-    Local,
+words! {
+    /// The peers that may accept a filter update, reload and drain. Reading needs no permission.
+    pub enum AdminCommands {
+        /// Every peer that reaches the address.
+        Anywhere = "anywhere",
+        /// Peers on loopback, of a Unix socket, or with the address of this machine that they connect
+        /// to.
+        Local = "local",
+    }
 }
 
 /// A checked configuration. Relative paths are resolved against the directory of the file.
@@ -134,42 +138,38 @@ impl std::fmt::Display for ListenAddress {
     }
 }
 
-/// The log on standard error.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LogConfig {
-    /// Format of a line. Default: text on a terminal, otherwise JSON.
-    pub format: LogFormat,
-    /// Directives of `tracing_subscriber`'s `EnvFilter`, such as `keygate::proxy=debug`. Default:
-    /// `info`.
-    pub level: LogLevel,
-    /// Minimum interval between two lines of a worker about the same event of the same client;
-    /// events in between are counted. Default: 60 s; 0 logs every event.
-    pub repeat_after: Duration,
+table! {
+    /// The log on standard error.
+    #[derive(Clone, PartialEq, Eq)]
+    pub struct LogConfig "On standard error." {
+        pub format: LogFormat = "auto" => Restart
+            "One JSON object a line, or text for people. `auto` is text if standard error is a terminal, otherwise JSON. Text on a terminal has colours, unless `NO_COLOR` is set.",
+        pub level: LogLevel as Level = "info" => AtOnce
+            "`error`, `warn`, `info`, `debug`, `trace`; for a part of keygate with its name, as in `info,keygate::proxy=debug`. Other words are errors. Rejected and flagged clients are logged at every level, unless `keygate::client_key=off` is given.",
+        pub repeat_after: Duration as DurationText = "60s" => Restart
+            r#"Minimum interval between two lines of a worker about the same event of the same client or upstream server. Events are a rejected key, a flagged key, a handshake that fails because of the certificate or the server name, and a failure of an upstream. `left_out` counts the suppressed lines. `"0s"`: every event is logged."#,
+    }
 }
 
-/// The format of log lines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LogFormat {
-    /// Text if standard error is a terminal, otherwise JSON.
-    Auto,
-    /// One JSON object a line.
-    Json,
-    /// Text for people.
-    Text,
+words! {
+    /// The format of log lines.
+    pub enum LogFormat {
+        /// Text if standard error is a terminal, otherwise JSON.
+        Auto = "auto",
+        /// One JSON object a line.
+        Json = "json",
+        /// Text for people.
+        Text = "text",
+    }
 }
 
 table! {
     /// The delays of a shutdown, which SIGTERM begins.
     #[derive(Clone, Copy, PartialEq, Eq)]
     pub struct ShutdownConfig "After `SIGTERM`." {
-        /// Time in which `/readyz` fails and connections are still accepted. Default: 5 s.
-        #[serde(deserialize_with = "units::deserialize_duration")]
-        pub readiness_delay: Duration = "5s" => Restart
+        pub readiness_delay: Duration as DurationText = "5s" => Restart
             "`/readyz` fails, and connections are still accepted.",
-        /// Maximum time for in-flight requests; open connections are closed after it. Default: 30 s.
-        #[serde(deserialize_with = "units::deserialize_duration")]
-        pub drain_timeout: Duration = "30s" => Restart
+        pub drain_timeout: Duration as DurationText = "30s" => Restart
             "Open connections then finish their in-flight requests. Connections that are open after this time are closed.",
     }
 }
@@ -178,37 +178,37 @@ table! {
     /// Restrictions of the process by the kernel.
     #[derive(Clone, Copy, PartialEq, Eq)]
     pub struct SandboxConfig "Restriction of the process after it has read its configuration, enforced by the kernel ([Landlock](systemd.md#the-sandbox))." {
-        /// Whether a sandbox is required. Default: auto.
         pub mode: SandboxMode = "auto" => Restart
             "`auto`: as far as the kernel supports. `required`: no start without it.",
-        /// TCP ports that the process may use. Default: any.
         pub ports: SandboxPorts = "any" => Restart
             "`configured`: TCP only to and on the ports of this file.",
     }
 }
 
-/// Whether a sandbox is required.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum SandboxMode {
-    /// As far as the kernel supports.
-    #[default]
-    Auto,
-    /// No sandbox.
-    Off,
-    /// The process does not start without one.
-    Required,
+words! {
+    /// Whether a sandbox is required.
+    #[derive(Default)]
+    pub enum SandboxMode {
+        /// As far as the kernel supports.
+        #[default]
+        Auto = "auto",
+        /// No sandbox.
+        Off = "off",
+        /// The process does not start without one.
+        Required = "required",
+    }
 }
 
-/// TCP ports that the process may use.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum SandboxPorts {
-    /// All ports.
-    #[default]
-    Any,
-    /// The ports in the configuration at the start.
-    Configured,
+words! {
+    /// TCP ports that the process may use.
+    #[derive(Default)]
+    pub enum SandboxPorts {
+        /// All ports.
+        #[default]
+        Any = "any",
+        /// The ports in the configuration at the start.
+        Configured = "configured",
+    }
 }
 
 /// Maximum size of the configuration file, in bytes; a larger file is an error.

@@ -2,50 +2,57 @@
 
 use std::path::PathBuf;
 
-/// The access log.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct AccessLogConfig {
-    /// The requests that have a line. Default: none.
-    pub requests: LoggedRequests,
-    /// Format of a line. Default: JSON.
-    pub format: AccessLogFormat,
-    /// The fields of a JSON line; `None` for all.
-    pub fields: Option<Vec<AccessLogField>>,
-    /// File that the lines are appended to; `None` for standard output.
-    pub path: Option<PathBuf>,
+use super::check;
+use super::keys::{table, words};
+
+table! {
+    /// The access log.
+    #[derive(Clone, Default, PartialEq, Eq)]
+    pub struct AccessLogConfig r#"A line for each request or each connection of `protocol = "tcp"` ([fields](proxying.md#access-log)), on standard output or in a file."#, check check::access_log {
+        pub requests: LoggedRequests = "off" => Restart
+            "`errors`: status 400 or higher, and requests that were broken off.",
+        pub format: AccessLogFormat = "json" => Restart
+            "`json`: one JSON object a line. `common`: the Common Log Format, with the common name of the client's certificate as the user.",
+        pub fields: Option<Vec<AccessLogField>> => Restart
+            r#"The fields of a JSON line; without the key, all of them. Not with `format = "common"`."#,
+        pub path: Option<PathBuf> => Restart
+            "File that the lines are appended to, instead of standard output. It is created with mode 0640 if it is missing, and opened again on `SIGHUP` and `keygate reload`, so that logrotate can rename it.",
+    }
 }
 
-/// The requests in the access log.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LoggedRequests {
-    /// All requests.
-    All,
-    /// Requests with a status of 400 or higher, and incomplete requests.
-    Errors,
-    /// No requests.
-    #[default]
-    Off,
+words! {
+    /// The requests in the access log.
+    #[derive(Default)]
+    pub enum LoggedRequests {
+        /// All requests.
+        All = "all",
+        /// Requests with a status of 400 or higher, and incomplete requests.
+        Errors = "errors",
+        /// No requests.
+        #[default]
+        Off = "off",
+    }
 }
 
-/// The format of a line of the access log.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum AccessLogFormat {
-    /// The Common Log Format of the NCSA, which many programs read.
-    Common,
-    /// One JSON object a line.
-    #[default]
-    Json,
+words! {
+    /// The format of a line of the access log.
+    #[derive(Default)]
+    pub enum AccessLogFormat {
+        /// The Common Log Format of the NCSA, which many programs read.
+        Common = "common",
+        /// One JSON object a line.
+        #[default]
+        Json = "json",
+    }
 }
 
 /// Declares the fields of the access log with their names.
 macro_rules! fields {
     ($($name:ident = $text:literal: $doc:literal,)+) => {
         /// A field of a JSON line of the access log, in the order of the line.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum AccessLogField {
-            $(#[doc = $doc] #[serde(rename = $text)] $name,)+
+            $(#[doc = $doc] $name,)+
         }
 
         impl AccessLogField {
@@ -58,6 +65,8 @@ macro_rules! fields {
                 match self { $(Self::$name => $text,)+ }
             }
         }
+
+        words! { impl AccessLogField { $($name = $text,)+ } }
     };
 }
 

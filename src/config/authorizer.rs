@@ -2,13 +2,18 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::header::HeaderName;
 use ipnet::IpNet;
-use keygate_core::guard::Policy;
+use keygate_core::guard::{AllowRules, Policy};
 use keygate_core::tls::ServerSettings;
 
+use super::check::{self, CertificateHeader, Mode, Name};
+use super::keys::{table, words};
+use super::policy::{AskedPolicy, RawPolicy};
+use super::units::{Bounded, DurationText, Positive, SizeText};
 use super::{
     AlpnProtocol, ClientAuthMode, ExpiredCrl, KeyPlace, ListenAddress, Networks, RevocationDepth,
     TlsVersion,
@@ -71,6 +76,43 @@ impl AuthorizerConfig {
     }
 }
 
+table! {
+    /// An authorizer as it is written.
+    pub(super) struct RawAuthorizer "An authorizer answers the questions of other proxies about their clients ([authorizers](authorizers.md)). A configuration with authorizers needs no service. An authorizer is identified by its `name`; services use the same names." {
+        pub(super) name: String as Name => AtOnce
+            "Name in metrics, logs and the report.",
+        pub(super) listen: ListenAddress => AtOnce
+            r#"Address with a port, or `"unix:/PATH"`; the path has at most 107 bytes. No service and no other authorizer has it. An address that is not loopback needs `tls.client_ca` or `askers.from`. A change closes the connections of the old address."#,
+        pub(super) socket_mode: u32 as Mode = "0660" => AtOnce
+            "Permissions of the Unix socket, set before the first connection is possible. An inherited socket keeps its own. A mode that lets every user connect is a warning without `askers.uids`.",
+        pub(super) socket_group: Option<SocketGroup> => AtOnce
+            "Group of the Unix socket, as a name in `/etc/group` or as a number. keygate must be a member of it. An unknown group is an error. Without the key a reload leaves the group as it is.",
+        pub(super) protocol: AuthorizerProtocol => AtOnce
+            "`http`: 200 or 403. `ext-authz`: `envoy.service.auth.v3.Authorization/Check` over gRPC. `spop`: HAProxy's SPOP 2.0. A change closes the connections of the old protocol.",
+        pub(super) certificate_from: Option<CertificateSource> => NextRequest
+            r#"The one place of the client's certificate, required with `http`. `http`: `"client-cert"` (RFC 9440), `"xfcc"`, `"traefik"`, `"ingress-nginx"`, or `{ header = "X-SSL-Cert", encoding = "escaped-pem", verify = "X-SSL-Verify" }` with the encodings `escaped-pem`, `base64-der` and `rfc9440`. `ext-authz`: `"attributes"`, the default there, or `"xfcc"`. `spop`: always the argument `cert`; the key is an error."#,
+        pub(super) address_from: Option<HeaderName> as Option<CertificateHeader> => NextRequest
+            "`http`: header with the address of the client, for logs and the report. The other protocols have the address.",
+        pub(super) cache_for: Duration as DurationText = "0s" => NextRequest
+            r#"`http`: an answer has `Cache-Control: max-age` with this time; `"0s"`: `no-store`. A cached answer outlives a reload."#,
+        pub(super) askers: AskersConfig = {},
+        pub(super) tls: Option<AuthorizerTls>,
+        pub(super) client_auth: ClientChecks = {},
+        pub(super) limits: AuthorizerLimits = {},
+        pub(super) policy: RawPolicy as AskedPolicy = {} =>
+            r#"Every key of [`policy`](#policy) for this authorizer only, except `reject_with` and `evict_within`, which are errors here: the host has the connections. Keys that are absent have the value of `policy`. `judge = "chain"` needs `client_auth.trust_anchors`, because a question may lack issuers of the client."#,
+    }
+}
+
+table! {
+    /// A header with a certificate.
+    pub(super) struct RawHeader "" {
+        pub(super) header: HeaderName as CertificateHeader,
+        pub(super) encoding: HeaderEncoding,
+        pub(super) verify: Option<HeaderName> as Option<CertificateHeader>,
+    }
+}
+
 /// Access for peers that nobody has chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenAccess {
@@ -120,29 +162,19 @@ pub enum SocketGroup {
     Name(String),
 }
 
-/// The protocol of an authorizer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum AuthorizerProtocol {
-    /// Envoy's gRPC service `envoy.service.auth.v3.Authorization`.
-    ExtAuthz,
-    /// HTTP/1.0, HTTP/1.1 or HTTP/2: 200 or 403.
-    Http,
-    /// HAProxy's Stream Processing Offload Protocol, version 2.0.
-    Spop,
+words! {
+    /// The protocol of an authorizer.
+    pub enum AuthorizerProtocol {
+        /// Envoy's gRPC service `envoy.service.auth.v3.Authorization`.
+        ExtAuthz = "ext-authz",
+        /// HTTP/1.0, HTTP/1.1 or HTTP/2: 200 or 403.
+        Http = "http",
+        /// HAProxy's Stream Processing Offload Protocol, version 2.0.
+        Spop = "spop",
+    }
 }
 
 impl AuthorizerProtocol {
-    /// The name in the configuration.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::ExtAuthz => "ext-authz",
-            Self::Http => "http",
-            Self::Spop => "spop",
-        }
-    }
-
     /// The protocols that are offered by ALPN.
     fn alpn(self) -> &'static [AlpnProtocol] {
         match self {
@@ -196,37 +228,27 @@ impl fmt::Display for CertificateSource {
     }
 }
 
-/// The encoding of a certificate in a header.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum HeaderEncoding {
-    /// DER in base64, without line ends.
-    Base64Der,
-    /// PEM in percent encoding.
-    EscapedPem,
-    /// DER as a byte sequence between colons (RFC 9440).
-    Rfc9440,
-}
-
-impl HeaderEncoding {
-    /// The name in the configuration.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Base64Der => "base64-der",
-            Self::EscapedPem => "escaped-pem",
-            Self::Rfc9440 => "rfc9440",
-        }
+words! {
+    /// The encoding of a certificate in a header.
+    pub enum HeaderEncoding {
+        /// DER in base64, without line ends.
+        Base64Der = "base64-der",
+        /// PEM in percent encoding.
+        EscapedPem = "escaped-pem",
+        /// DER as a byte sequence between colons (RFC 9440).
+        Rfc9440 = "rfc9440",
     }
 }
 
-/// Peers that may ask. Empty sets permit all.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct AskersConfig {
-    /// User ids of the processes that may connect to the Unix socket.
-    pub uids: Vec<u32>,
-    /// Networks that may connect over TCP.
-    pub from: Networks,
+table! {
+    /// Peers that may ask. Empty sets permit all.
+    #[derive(Clone, Default, PartialEq, Eq)]
+    pub struct AskersConfig "" {
+        pub uids: Vec<u32> = [] => AtOnce
+            "User ids of the processes that may ask over a Unix socket (`SO_PEERCRED`). Empty: every process that may open the socket.",
+        pub from: Networks = [] => AtOnce
+            "Networks that may ask over TCP. Empty: every peer. A network larger than any private one, such as `0.0.0.0/0`, is a warning without `tls.client_ca`.",
+    }
 }
 
 impl AskersConfig {
@@ -243,19 +265,21 @@ impl AskersConfig {
     }
 }
 
-/// TLS towards askers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AuthorizerTls {
-    /// PEM file of the certificate chain, leaf first.
-    pub certificate: PathBuf,
-    /// PEM file of the private key: PKCS#8, PKCS#1 or SEC1.
-    pub private_key: PathBuf,
-    /// PEM file of the CAs whose askers are accepted; `None` asks for no certificate.
-    pub client_ca: Option<PathBuf>,
-    /// Minimum protocol version. Default: TLS 1.2.
-    pub min_version: TlsVersion,
-    /// Whether askers can resume sessions. Default: true.
-    pub resumption: bool,
+table! {
+    /// TLS towards askers.
+    #[derive(Clone, PartialEq, Eq)]
+    pub struct AuthorizerTls "TLS towards askers. Without this table there is none. A Unix socket has none." {
+        pub certificate: PathBuf => NewConnections
+            "PEM of the certificate chain, leaf first.",
+        pub private_key: PathBuf => NewConnections
+            "PEM of the key: PKCS#8, PKCS#1 or SEC1.",
+        pub client_ca: Option<PathBuf> => AtOnce
+            "PEM: the CAs of the proxies that may ask. Each asker must present a certificate, whose key is judged as well: an asker with a compromised key is rejected, whatever the policy.",
+        pub min_version: TlsVersion = "1.2" => NewConnections
+            "Minimum TLS version.",
+        pub resumption: bool = true => NewConnections
+            "Whether askers may resume sessions.",
+    }
 }
 
 impl AuthorizerTls {
@@ -270,37 +294,49 @@ impl AuthorizerTls {
     }
 }
 
-/// Checks of the client's certificate, besides those of the host.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClientChecks {
-    /// Whether a client must have a certificate. Default: required.
-    pub mode: ClientAuthMode,
-    /// PEM file of the CAs whose clients are accepted. It may hold intermediates, because most
-    /// hosts send the leaf alone. `None` trusts the verification of the host.
-    pub trust_anchors: Option<PathBuf>,
-    /// PEM file of further intermediate CAs, which complete paths and whose CRLs are accepted.
-    pub intermediates: Option<PathBuf>,
-    /// CRL files. If there are any, each client's issuer must have one.
-    pub crls: Vec<PathBuf>,
-    /// How to treat an expired CRL. Default: reject.
-    pub expired_crl: ExpiredCrl,
-    /// The certificates of a path whose revocation is checked. Default: all.
-    pub revocation: RevocationDepth,
-    /// Maximum number of recent clients that a change may newly reject. `None` sets no maximum.
-    pub max_new_hits: Option<usize>,
+table! {
+    /// Checks of the client's certificate, in addition to those of the host. The policy of the
+    /// authorizer has the rules by name.
+    #[derive(Clone, PartialEq, Eq)]
+    pub struct ClientChecks "", check check::client_checks {
+        pub mode: ClientAuthMode = "required" => NextRequest
+            "`optional`: a client without a certificate is `unchecked`, for which `on_unchecked` must be `flag` or `header`. A certificate whose key cannot be checked is denied.",
+        pub trust_anchors: Option<PathBuf> => NextRequest
+            "PEM: the CAs whose clients are accepted. keygate then verifies chain, dates and CRLs of what the host sends, with each question. The file may hold intermediates, because most hosts send the leaf alone.",
+        pub intermediates: Option<PathBuf> => NextRequest
+            "PEM: further intermediate CAs. They complete the chains of clients, and their CRLs are accepted.",
+        pub crls: Vec<PathBuf> = [] => NextRequest
+            "As [`services.client_auth.crls`](#servicesclient_auth).",
+        pub expired_crl: ExpiredCrl = "reject" => NextRequest
+            "As [`services.client_auth.expired_crl`](#servicesclient_auth).",
+        pub revocation: RevocationDepth = "path" => NextRequest
+            "As [`services.client_auth.revocation`](#servicesclient_auth).",
+        pub max_new_hits: Option<usize> => NextRequest
+            "As [`services.client_auth.max_new_hits`](#servicesclient_auth).",
+        pub(super) allow: Option<Arc<AllowRules>> => NextRequest
+            r#"The clients for which the answer is "allow", if their keys are accepted. As [`services.client_auth.allow`](#servicesclient_authallow)."#,
+    }
 }
 
-/// Limits for askers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AuthorizerLimits {
-    /// Maximum number of open connections of one asker. All askers together may have a quarter
-    /// more. As many again wait for a short time. Default: 1000.
-    pub max_connections: usize,
-    /// Maximum number of concurrent questions on one connection. Default: 1000.
-    pub max_streams: u32,
-    /// Maximum size of one question, in bytes: the header section, the gRPC message or the SPOP
-    /// frame. A larger question is denied. Default: 64 KiB.
-    pub max_question_size: u32,
-    /// Maximum time without a question on a connection, which is closed then. Default: 10 min.
-    pub idle_timeout: Duration,
+/// Number of connections of askers.
+type AskerConnections = Bounded<usize, 1, { 1 << 20 }>;
+/// Number of concurrent questions on a connection.
+type QuestionCount = Bounded<u32, 1, 100_000>;
+/// Size of a question. The minimum is hyper's smallest read buffer, the maximum the default limit
+/// of gRPC messages.
+type QuestionSize = SizeText<u32, 8192, { 4 << 20 }>;
+
+table! {
+    /// Limits for askers.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    pub struct AuthorizerLimits "" {
+        pub max_connections: usize as AskerConnections = 1000 => NewConnections
+            "Maximum open connections of one asker: a user, an IPv4 address, or a /64 of IPv6. As many again wait for 300 ms; others get 503 with `http`, and are closed with other protocols. All askers together have a quarter more; above that, connections wait in the kernel.",
+        pub max_streams: u32 as QuestionCount = 1000 => NewConnections
+            "Maximum concurrent questions on one connection. Envoy uses one connection for each of its threads.",
+        pub max_question_size: u32 as QuestionSize = "64KiB" => NewConnections
+            "Maximum size of a header section, a gRPC message or a SPOP frame. A larger question is denied.",
+        pub idle_timeout: Duration as Positive = "10m" => NewConnections
+            "Maximum time without a question; the connection is closed after it.",
+    }
 }

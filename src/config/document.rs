@@ -54,12 +54,7 @@ impl<'a> Document<'a> {
         self.text.get(span.clone()).unwrap_or_default()
     }
 
-    /// A problem of the value at `path`, such as `services[0].limits.idle_timeout`. A value that is
-    /// not there has the position of its table.
-    pub(super) fn problem(&self, path: &str, problem: impl Into<String>) -> ConfigProblem {
-        self.problem_at(&self.span(path), path, problem)
-    }
-
+    /// A problem of the value at `path`, which has these bytes.
     pub(super) fn problem_at(
         &self,
         span: &Range<usize>,
@@ -76,7 +71,7 @@ impl<'a> Document<'a> {
     }
 
     /// The bytes of the value at `path`, or of the nearest table around it.
-    fn span(&self, path: &str) -> Range<usize> {
+    pub(super) fn span(&self, path: &str) -> Range<usize> {
         let (mut value, mut span) = (&self.root, 0..0);
         for step in steps(path) {
             let Some(next) = child(value, step) else { break };

@@ -1,13 +1,15 @@
 //! The effective value of every key, with its origin: a line of the file, or the default.
 
-use std::fmt::{self, Write};
 use std::path::Path;
 
+use keygate_core::printable::is_unprintable;
 use serde_json::{Map, Value};
 use toml::de::DeValue;
 
+use super::check::MAX_FINGERPRINTS_SIZE;
 use super::document::Document;
 use super::keys::{Form, Key, Table, Takes};
+use super::units::size_text;
 use super::{Config, ConfigError, raw};
 
 /// A table of the configuration in use.
@@ -87,19 +89,19 @@ fn value(document: &Document<'_>, table: &str, key: &Key) -> Option<EffectiveVal
     };
     let of_file = |path: &str| {
         let (value, line) = document.value(path)?;
-        let (toml, value) = (Toml(value).to_string(), json(value));
+        let (toml, value) = (one_line(value), json(value));
         Some(EffectiveValue { key: key.name, toml, value, line: Some(line) })
     };
     let inherited = || table.ends_with(".policy").then(|| of_file(&at("policy"))).flatten();
     of_file(&at(table)).or_else(inherited).or_else(|| {
-        let toml = default(document, table, key)?.to_owned();
+        let toml = default(document, table, key)?;
         let value = default_json(&toml)?;
         Some(EffectiveValue { key: key.name, toml, value, line: None })
     })
 }
 
 /// The default of a key in a table; `None` if it is off or is for other tables only.
-fn default(document: &Document<'_>, table: &str, key: &Key) -> Option<&'static str> {
+fn default(document: &Document<'_>, table: &str, key: &Key) -> Option<String> {
     let text_of = |name: &str| {
         let (value, _) = document.value(&format!("{table}.{name}"))?;
         value.as_str().map(str::to_owned)
@@ -107,7 +109,7 @@ fn default(document: &Document<'_>, table: &str, key: &Key) -> Option<&'static s
     if table.starts_with("lists[") && text_of("format").as_deref() != Some("badkeys") {
         match key.name {
             "max_age" | "rollback" => return None,
-            "max_size" => return Some("\"16MiB\""),
+            "max_size" => return Some(format!("{:?}", size_text(MAX_FINGERPRINTS_SIZE))),
             _ => {}
         }
     }
@@ -117,7 +119,7 @@ fn default(document: &Document<'_>, table: &str, key: &Key) -> Option<&'static s
         "expired_crl" | "revocation" => text_of("trust_anchors").is_some(),
         _ => true,
     };
-    key.default.filter(|_| applies)
+    key.default.filter(|_| applies).map(str::to_owned)
 }
 
 /// A default as JSON.
@@ -144,49 +146,30 @@ fn json(value: &DeValue<'_>) -> Value {
     }
 }
 
-/// A value in one line of TOML.
-struct Toml<'v, 'a>(&'v DeValue<'a>);
-
-impl fmt::Display for Toml<'_, '_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            DeValue::Array(values) => {
-                formatter.write_char('[')?;
-                for (index, value) in values.iter().enumerate() {
-                    let comma = if index > 0 { ", " } else { "" };
-                    write!(formatter, "{comma}{}", Toml(value.get_ref()))?;
-                }
-                formatter.write_char(']')
-            }
-            DeValue::Boolean(value) => value.fmt(formatter),
-            DeValue::Datetime(value) => value.fmt(formatter),
-            DeValue::Float(value) => formatter.write_str(value.as_str()),
-            DeValue::Integer(value) => value.fmt(formatter),
-            DeValue::String(value) => text(formatter, value),
-            DeValue::Table(table) => {
-                formatter.write_str("{ ")?;
-                for (index, (key, value)) in table.iter().enumerate() {
-                    let comma = if index > 0 { ", " } else { "" };
-                    formatter.write_str(comma)?;
-                    text(formatter, key.get_ref())?;
-                    write!(formatter, " = {}", Toml(value.get_ref()))?;
-                }
-                formatter.write_str(" }")
-            }
-        }
-    }
+/// A value in one line of TOML, without characters that act on a terminal.
+fn one_line(value: &DeValue<'_>) -> String {
+    let escaped = |it: char| match is_unprintable(it) {
+        true => format!("\\U{:08X}", u32::from(it)),
+        false => it.to_string(),
+    };
+    toml(value).chars().map(escaped).collect()
 }
 
-/// A basic string of TOML, without control characters.
-fn text(formatter: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
-    formatter.write_char('"')?;
-    for character in text.chars() {
-        match character {
-            '"' => formatter.write_str("\\\"")?,
-            '\\' => formatter.write_str("\\\\")?,
-            control if control.is_control() => write!(formatter, "\\U{:08X}", u32::from(control))?,
-            plain => formatter.write_char(plain)?,
+fn toml(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::Array(values) => {
+            let values: Vec<_> = values.iter().map(|it| toml(it.get_ref())).collect();
+            format!("[{}]", values.join(", "))
         }
+        DeValue::Table(table) => {
+            let key = |key: &str| Value::from(key).to_string();
+            let keys = table.iter();
+            let keys = keys
+                .map(|(it, value)| format!("{} = {}", key(it.get_ref()), toml(value.get_ref())));
+            format!("{{ {} }}", keys.collect::<Vec<_>>().join(", "))
+        }
+        DeValue::Datetime(value) => value.to_string(),
+        DeValue::Float(value) => value.as_str().to_owned(),
+        DeValue::Boolean(_) | DeValue::Integer(_) | DeValue::String(_) => json(value).to_string(),
     }
-    formatter.write_char('"')
 }

@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::check::{FileUrl, ProxyUrl, RedirectHost};
+use super::keys::table;
+use super::units::Positive;
 use super::{ClientCertificateFiles, SourceUrl};
 
 /// Files with the CAs of the system: Debian and Alpine, Fedora, openSUSE, others.
@@ -37,6 +40,34 @@ pub struct FetchConfig {
     pub stall_timeout: Duration,
     /// Maximum time for one download. Default: 1 h.
     pub timeout: Duration,
+}
+
+table! {
+    /// The source as it is written.
+    pub(super) struct RawFetch "Optional: where [`keygate fetch`](fetch.md) downloads the file. The proxy itself downloads nothing and does not read this table." {
+        pub(super) url: SourceUrl as FileUrl => AtOnce
+            r#"URL of the file; for a list with `format = "badkeys"` that of `badkeysdata.json`, for example `https://update.badkeys.info/v0/badkeysdata.json`. `https://`, or `http://` to loopback; to another machine `http://` needs `minisign_key`. It may have a query, which no message shows."#,
+        pub(super) trust_anchors: Option<PathBuf> => AtOnce
+            "PEM file of the CAs that may issue the certificate of the source. Without it: the CAs of the system.",
+        pub(super) headers: Option<PathBuf> => AtOnce
+            "File with header fields for the server of `url`, such as `Authorization: Bearer KEY`, one a line. `Proxy-Authorization` is for `proxy`. A file that others can read is rejected. Needs `https://`, or `http://` to this machine.",
+        pub(super) certificate: Option<PathBuf> => AtOnce
+            "PEM: client certificate for the server of `url`, with `private_key`. Only with `https://`.",
+        pub(super) private_key: Option<PathBuf> => AtOnce
+            "PEM; with `certificate`. A file that others can read is rejected.",
+        pub(super) proxy: Option<SourceUrl> as Option<ProxyUrl> => AtOnce
+            "HTTP proxy, `http://HOST:PORT`. CONNECT for `https://`, the absolute URL for `http://`. Variables such as `https_proxy` are not read.",
+        pub(super) redirect_hosts: Vec<String> as Vec<RedirectHost> = [] => AtOnce
+            "Hosts to which redirects are followed, over `https://`, five at most; `HOST:PORT` if the port is not 443. Only the server of `url` gets the credentials. Other redirects are errors.",
+        pub(super) checksum: bool = false => AtOnce
+            "`true`: the source has a checksum file, the URL of the file and `.sha256`, which is downloaded too. A checksum file that exists beside `path` is downloaded in any case.",
+        pub(super) connect_timeout: Duration as Positive = "10s" => AtOnce
+            "Maximum time for name look-up, TCP connection and TLS handshake.",
+        pub(super) stall_timeout: Duration as Positive = "30s" => AtOnce
+            "Maximum time without a byte.",
+        pub(super) timeout: Duration as Positive = "1h" => AtOnce
+            "Maximum time for one download. The next run continues a download that was cut short.",
+    }
 }
 
 impl SourceUrl {

@@ -1,14 +1,11 @@
-//! The table of keys: each key with its type, its bounds, its default, the effect of a reload and its
-//! meaning. The tables below `raw` declare them. The check of a file, the JSON Schema, `config show`
-//! and the rows of `docs/configuration.md` come from here.
-
-use std::path::PathBuf;
+//! The table of keys: each key with its type, its bounds, its default, the effect of a reload and
+//! its meaning. `table!` declares typed tables and their keys at once. The check of a file, the JSON
+//! Schema, `config show` and the rows of `docs/configuration.md` come from here.
 
 use keygate_core::guard::{Depth, RejectWith, WeakCheck};
-use serde::de::{Deserializer, Error, Visitor, value};
-use toml::value::Datetime;
+use keygate_core::tls::{AlpnProtocol, ExpiredCrl, RevocationDepth, TlsVersion};
 
-use super::*;
+use super::input::{Input, Taken};
 
 /// The values that a key takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +47,7 @@ pub(super) struct Key {
     pub(super) form: Form,
     /// The default in TOML. Without one, the key is off by default, or required.
     pub(super) default: Option<&'static str>,
-    /// Whether the key may be absent from the typed table, where another default may apply.
+    /// Whether the key may be absent without a default.
     pub(super) is_optional: bool,
     pub(super) reload: Reload,
     /// Meaning, in Markdown with links relative to `docs`.
@@ -101,34 +98,54 @@ impl Form {
     }
 }
 
-/// A type of values, with their form.
+/// A kind of values: their form, and the conversion of one.
 pub(super) trait Takes {
     /// Whether the value may be absent.
     const IS_OPTIONAL: bool = false;
 
+    /// The type in the model.
+    type Value;
+
     fn form() -> Form;
+
+    /// Converts a value, or reports each of its problems.
+    fn take(input: &Input<'_>) -> Taken<Self::Value>;
+
+    /// The value of a key that is absent and has no default.
+    fn absent(table: &Input<'_>, key: &str) -> Taken<Self::Value> {
+        Err(table.report_missing(key))
+    }
 }
 
-/// Declares a typed table with its keys: `key: Type = DEFAULT => RELOAD "MEANING"`. A key of the type
-/// `Option` is optional, also if another place has its default.
+/// Declares a typed table with its keys: `key: Type as Kind = DEFAULT => RELOAD "MEANING"`.
+///
+/// `Type` is the type in the model. `Kind` converts the value, and is left out if it is the same
+/// type. A key of the type `Option` is optional. `check` names a function that reports keys that
+/// contradict each other.
 macro_rules! table {
-    ($(#[$meta:meta])* $vis:vis struct $name:ident $text:literal {
-        $($(#[$attribute:meta])* $key_vis:vis $key:ident: $type:ty $(= $default:tt)?
+    ($(#[$meta:meta])* $vis:vis struct $name:ident $text:literal $(, check $check:path)? {
+        $($(#[$attribute:meta])* $key_vis:vis $key:ident: $type:ty $(as $kind:ty)? $(= $default:tt)?
             $(=> $($reload:ident)? $meaning:literal)?,)+
     }) => {
         $(#[$meta])*
-        #[derive(Debug, serde::Deserialize)]
-        $vis struct $name { $($(#[$attribute])* $key_vis $key: $type,)+ }
+        #[derive(Debug)]
+        $vis struct $name {
+            $($(#[$attribute])* $(#[doc = $meaning])?
+            $(#[doc = concat!("\n\nDefault: `", stringify!($default), "`.")])?
+            $key_vis $key: $type,)+
+        }
 
         impl $crate::config::keys::Takes for $name {
+            type Value = Self;
+
             fn form() -> $crate::config::keys::Form {
-                use $crate::config::keys::{Form, Key, Reload, Table, Takes};
+                use $crate::config::keys::{Form, Key, Reload, Table, Takes, kind};
                 let keys = vec![$(
                     Key {
                         name: stringify!($key),
-                        form: <$type as Takes>::form(),
+                        form: <kind!($type $(, $kind)?) as Takes>::form(),
                         default: [$(stringify!($default),)? ""].into_iter().find(|it| !it.is_empty()),
-                        is_optional: <$type as Takes>::IS_OPTIONAL,
+                        is_optional: <kind!($type $(, $kind)?) as Takes>::IS_OPTIONAL,
                         reload: Reload::AtOnce,
                         meaning: "",
                     }
@@ -136,89 +153,126 @@ macro_rules! table {
                 )+];
                 Form::Table(Table { text: $text, keys })
             }
+
+            fn take(
+                input: &$crate::config::input::Input<'_>,
+            ) -> $crate::config::input::Taken<Self> {
+                input.ensure_table::<Self>()?;
+                input.ensure_known(&[$(stringify!($key),)+]);
+                Self::take_keys(input)
+            }
+        }
+
+        impl $name {
+            /// Takes the keys of a table, whose names are known.
+            fn take_keys(
+                input: &$crate::config::input::Input<'_>,
+            ) -> $crate::config::input::Taken<Self> {
+                use $crate::config::keys::kind;
+                $(let $key = input.key::<kind!($type $(, $kind)?)>(
+                    stringify!($key),
+                    [$(stringify!($default),)? ""].into_iter().find(|it| !it.is_empty()),
+                );)+
+                let table = Self { $($key: $key?,)+ };
+                $($check(&table, input);)?
+                Ok(table)
+            }
         }
     };
 }
 pub(super) use table;
 
-/// Declares that types have this form.
-macro_rules! takes {
-    ($($type:ty => $form:expr,)+) => {
-        $(impl Takes for $type {
-            fn form() -> Form {
-                $form
-            }
-        })+
+/// The kind of a key: that after `as`, or else its type.
+macro_rules! kind {
+    ($type:ty) => {
+        $type
+    };
+    ($type:ty, $kind:ty) => {
+        $kind
     };
 }
+pub(super) use kind;
 
-/// Declares that types are words.
+/// Declares enums whose variants are the words of a key. `impl` declares the words of an enum of
+/// another crate.
 macro_rules! words {
-    ($($type:ty,)+) => {
-        takes! { $($type => Form::Words(words::<$type>()),)+ }
-    };
-}
+    ($($(#[$meta:meta])* $vis:vis enum $name:ident {
+        $($(#[$attribute:meta])* $variant:ident = $word:literal,)+
+    })+) => { $(
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        $vis enum $name { $($(#[$attribute])* $variant,)+ }
 
-takes! {
-    bool => Form::Boolean,
-    Datetime => Form::Date,
-    PathBuf => Form::Text,
-    String => Form::Text,
-    u32 => Form::Number { min: 0, max: u32::MAX.into() },
-    usize => Form::Number { min: 0, max: u64::MAX },
+        impl $name {
+            /// The word in the configuration.
+            #[must_use]
+            $vis const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $word,)+ }
+            }
+        }
+
+        $crate::config::keys::words! { impl $name { $($variant = $word,)+ } }
+    )+ };
+    ($(impl $name:ty { $($variant:ident = $word:literal,)+ })+) => { $(
+        impl $crate::config::keys::Takes for $name {
+            type Value = Self;
+
+            fn form() -> $crate::config::keys::Form {
+                const _: fn($name) = |it| match it { $(<$name>::$variant => {})+ };
+                $crate::config::keys::Form::Words(&[$($word,)+])
+            }
+
+            fn take(
+                input: &$crate::config::input::Input<'_>,
+            ) -> $crate::config::input::Taken<Self> {
+                input.word::<Self>(&[$(($word, <$name>::$variant),)+])
+            }
+        }
+    )+ };
 }
+pub(super) use words;
 
 words! {
-    AccessLogField, AccessLogFormat, AdminCommands, AlpnProtocol, AuthorizerProtocol, Balance,
-    ClientAuthMode, Depth, ExpiredCrl, Forwarded, HeaderEncoding, Implausible, LogFormat,
-    LoggedRequests, Protocol, RejectWith, Reuse, RevocationDepth, Rollback, SandboxMode,
-    SandboxPorts, SendProxy, Shrink, TlsVersion, UpstreamHttp, WeakCheck, raw::Action,
-    raw::ClearedAction, raw::RawListFormat,
+    impl AlpnProtocol { H2 = "h2", Http11 = "http/1.1", }
+    impl Depth { Chain = "chain", Leaf = "leaf", }
+    impl ExpiredCrl { Accept = "accept", Reject = "reject", }
+    impl RejectWith { Alert = "alert", Http403 = "http-403", }
+    impl RevocationDepth { Leaf = "leaf", Path = "path", }
+    impl TlsVersion { V1_2 = "1.2", V1_3 = "1.3", }
+    impl WeakCheck {
+        Fermat = "fermat", Invalid = "invalid", Roca = "roca", SmallFactors = "small-factors",
+        Wiener = "wiener",
+    }
 }
 
 impl<T: Takes> Takes for Option<T> {
     const IS_OPTIONAL: bool = true;
 
+    type Value = Option<T::Value>;
+
     fn form() -> Form {
         T::form()
+    }
+
+    fn take(input: &Input<'_>) -> Taken<Self::Value> {
+        T::take(input).map(Some)
+    }
+
+    fn absent(_: &Input<'_>, _: &str) -> Taken<Self::Value> {
+        Ok(None)
     }
 }
 
 impl<T: Takes> Takes for Vec<T> {
+    type Value = Vec<T::Value>;
+
     fn form() -> Form {
         Form::List(Box::new(T::form()))
     }
-}
 
-/// The words of an enum, which serde passes to the deserializer.
-fn words<T: serde::de::DeserializeOwned>() -> &'static [&'static str] {
-    let mut words: &[&str] = &[];
-    let _ = T::deserialize(WordProbe(&mut words)); // it always fails
-    words
-}
-
-struct WordProbe<'a>(&'a mut &'static [&'static str]);
-
-impl<'de> Deserializer<'de> for WordProbe<'_> {
-    type Error = value::Error;
-
-    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, value::Error> {
-        Err(Error::custom("no enum"))
-    }
-
-    fn deserialize_enum<V: Visitor<'de>>(
-        self,
-        _: &'static str,
-        words: &'static [&'static str],
-        _: V,
-    ) -> Result<V::Value, value::Error> {
-        *self.0 = words;
-        Err(Error::custom("no value"))
-    }
-
-    serde::forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option
-        unit unit_struct newtype_struct seq tuple tuple_struct map struct identifier ignored_any
+    fn take(input: &Input<'_>) -> Taken<Self::Value> {
+        let items: Vec<_> = input.items::<Self>()?.iter().map(T::take).collect();
+        items.into_iter().collect()
     }
 }
 

@@ -2,14 +2,18 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::header::HeaderName;
 use ipnet::IpNet;
-use keygate_core::guard::Policy;
+use keygate_core::guard::{AllowRules, Policy};
 use keygate_core::tls::ServerSettings;
 
-use super::keys::table;
+use super::check::{self, Address, Name, ServerNameText};
+use super::keys::{table, words};
+use super::policy::RawPolicy;
+use super::units::{Bounded, Positive, SizeText};
 use super::{AlpnProtocol, ExpiredCrl, KeyPlace, RevocationDepth, TlsVersion, UpstreamConfig};
 
 /// A service behind the proxy.
@@ -87,14 +91,67 @@ impl ServiceConfig {
     }
 }
 
-/// The protocol inside TLS.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Protocol {
-    /// HTTP/1.1 or HTTP/2. Requests can be rejected and annotated.
-    Http,
-    /// Any protocol. Bytes are forwarded unchanged.
-    Tcp,
+table! {
+    /// A service as it is written.
+    pub(super) struct RawService "An array of tables, at least one: `[[services]]`." {
+        pub(super) name: String as Name => AtOnce
+            "Name in logs and metrics.",
+        pub(super) listen: SocketAddr as Address => AtOnce
+            r#"Address and port: `"0.0.0.0:8443"`, `"[::]:8443"`. Services may share one: the name in the handshake (SNI) selects the service."#,
+        pub(super) server_names: Vec<String> as Vec<ServerNameText> = [] => AtOnce
+            "Hosts of the service; `*.` stands for one label. Empty: the service is the default of its address, for clients that name another host or none. Case and one trailing dot do not matter. International names are written as A-labels (`xn--...`). Each name once for an address.",
+        pub(super) protocol: Protocol = "http" => NewConnections
+            "HTTP/1.1 and HTTP/2, or raw bytes.",
+        pub(super) request_id_from: Networks = [] => NewConnections
+            "Networks of peers whose `X-Request-Id` is forwarded. Other requests get a new one.",
+        pub(super) trace_context_from: Networks = [] => NewConnections
+            "Networks of peers whose `traceparent` is continued, with `[traces]`. Other requests begin a new trace.",
+        pub(super) accept_proxy: Option<ProxyPeers>,
+        pub(super) tls: TlsConfig,
+        pub(super) client_auth: RawClientAuth,
+        pub(super) forward: ForwardConfig = {},
+        pub(super) upstream: UpstreamConfig,
+        pub(super) limits: LimitsConfig = {},
+        pub(super) policy: RawPolicy = {} =>
+            "Every key of [`policy`](#policy), for this service only. Keys that are absent have the value of `policy`.",
+    }
+}
+
+table! {
+    pub(super) struct ProxyPeers "Off unless the table is there." {
+        pub(super) from: Networks => NewConnections
+            "Networks of peers that begin each connection with a PROXY header, version 1 or 2. Equal for all services on an address.",
+    }
+}
+
+table! {
+    pub(super) struct RawClientAuth "" {
+        pub(super) trust_anchors: PathBuf => AtOnce
+            "PEM: the CAs whose clients are accepted, and [pinned certificates](policy.md#trust-anchors) of clients. A CA outside its validity is not used.",
+        pub(super) mode: ClientAuthMode = "required" => AtOnce
+            "`optional`: a client without a certificate is `unchecked`, for which `on_unchecked` must be `flag` or `header`.",
+        pub(super) crls: Vec<PathBuf> = [] => AtOnce
+            "Files with CRLs, 128 MiB each at most: one CRL in DER, or any number in PEM. Text outside of the PEM sections is ignored. Binary data and base64 of DER there, and a CRL in a section with another label than `X509 CRL`, are an error. If there are any, the issuer of each client needs one. They are [verified when they are loaded](policy.md#revocation-lists).",
+        pub(super) intermediates: Option<PathBuf> => AtOnce
+            "PEM: intermediate CAs whose CRLs are accepted. Each must have been issued by a CA in `trust_anchors` or by another one in the file. Clients present their intermediates themselves.",
+        pub(super) expired_crl: ExpiredCrl = "reject" => AtOnce
+            "Handling of an expired CRL. `reject`: a new one does not replace one in use, and one in use rejects its clients, after a start too. `accept`: it is used, with a warning.",
+        pub(super) revocation: RevocationDepth = "path" => AtOnce
+            "The certificates that are looked up in the CRLs. `path`: the client's own, and each intermediate whose issuer has a CRL. `leaf`: the client's own.",
+        pub(super) max_new_hits: Option<usize> => AtOnce
+            "Maximum number of recently admitted clients that a change may newly reject. An update of CAs or CRLs above it [waits](policy.md#an-update-that-rejects-many-clients) for `keygate service accept`; a configuration above it is rejected.",
+        pub(super) allow: Option<Arc<AllowRules>>,
+    }
+}
+
+words! {
+    /// The protocol inside TLS.
+    pub enum Protocol {
+        /// HTTP/1.1 or HTTP/2. Requests can be rejected and annotated.
+        Http = "http",
+        /// Any protocol. Bytes are forwarded unchanged.
+        Tcp = "tcp",
+    }
 }
 
 /// A set of networks.
@@ -111,20 +168,21 @@ impl Networks {
     }
 }
 
-/// Certificate and protocol versions of a service.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TlsConfig {
-    /// PEM file of the certificate chain, leaf first.
-    pub certificate: PathBuf,
-    /// PEM file of the private key: PKCS#8, PKCS#1 or SEC1.
-    pub private_key: PathBuf,
-    /// Minimum protocol version. Default: TLS 1.2.
-    pub min_version: TlsVersion,
-    /// Protocols offered by ALPN, preferred first. Default: h2, http/1.1; empty for TCP services.
-    pub alpn: Vec<AlpnProtocol>,
-    /// Whether clients can resume sessions. A resumed session is judged like a new one. Default:
-    /// true.
-    pub resumption: bool,
+table! {
+    /// Certificate and protocol versions of a service.
+    #[derive(Clone, PartialEq, Eq)]
+    pub struct TlsConfig "", check check::alpn {
+        pub certificate: PathBuf => NewConnections
+            "PEM, the service's own certificate first, then its intermediates.",
+        pub private_key: PathBuf => NewConnections
+            "PEM: PKCS #8, PKCS #1 or SEC1; without a passphrase. May be the same file.",
+        pub min_version: TlsVersion = "1.2" => NewConnections
+            "Minimum version of TLS.",
+        pub alpn: Vec<AlpnProtocol> = ["h2", "http/1.1"] => NewConnections
+            r#"Protocols offered to clients, preferred first. Not with `protocol = "tcp"`."#,
+        pub resumption: bool = true => NewConnections
+            "Whether sessions are resumed. A resumed session is judged like a new one.",
+    }
 }
 
 impl TlsConfig {
@@ -139,98 +197,97 @@ impl TlsConfig {
     }
 }
 
-/// Whether a client must present a certificate.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ClientAuthMode {
-    /// Clients without a certificate are unchecked. Untrusted certificates are rejected.
-    Optional,
-    /// Clients without a certificate are rejected.
-    #[default]
-    Required,
+words! {
+    /// Whether a client must present a certificate.
+    #[derive(Default)]
+    pub enum ClientAuthMode {
+        /// Clients without a certificate are unchecked. Untrusted certificates are rejected.
+        Optional = "optional",
+        /// Clients without a certificate are rejected.
+        #[default]
+        Required = "required",
+    }
 }
 
 table! {
     /// Client data that is forwarded to the upstream, in addition to the verdict.
     #[derive(Clone, Copy, PartialEq, Eq)]
     pub struct ForwardConfig "Fields and headers for the upstream, apart from the verdict." {
-        /// Whether to send `Client-Cert` (RFC 9440). Default: true.
         pub client_cert: bool = true => NewConnections
             "`Client-Cert` (RFC 9440).",
-        /// Whether to send `Client-Cert-Chain` (RFC 9440). Default: false.
         pub client_cert_chain: bool = false => NewConnections
             "`Client-Cert-Chain` (RFC 9440): the intermediates of the [verified path](policy.md#the-verified-path), at most six.",
-        /// Whether to send `X-Forwarded-Client-Cert` in Envoy's form. Default: false.
         pub xfcc: bool = false => NewConnections
             "`X-Forwarded-Client-Cert`, in Envoy's form: `Hash`, `Cert`, `Subject`, `URI`, `DNS`.",
-        /// Headers with the origin of a request. Default: `X-Forwarded-*`.
         pub forwarded: Forwarded = "x-forwarded" => NewConnections
             "`X-Forwarded-For`, `-Host` and `-Proto`; `Forwarded`; both; none.",
-        /// PROXY header before the client's bytes, for [`Protocol::Tcp`] only. Default: off.
         pub send_proxy: SendProxy = "off" => NewConnections
             r#"A PROXY header with the client's certificate. Only with `protocol = "tcp"`."#,
     }
 }
 
-/// The headers with the origin of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
-pub enum Forwarded {
-    /// `Forwarded` and `X-Forwarded-*`.
-    #[serde(rename = "both")]
-    Both,
-    /// No header.
-    #[serde(rename = "off")]
-    Off,
-    /// `Forwarded` (RFC 7239).
-    #[serde(rename = "rfc7239")]
-    Rfc7239,
-    /// `X-Forwarded-For`, `-Proto` and `-Host`.
-    #[serde(rename = "x-forwarded")]
-    XForwarded,
+words! {
+    /// The headers with the origin of a request.
+    pub enum Forwarded {
+        /// `Forwarded` and `X-Forwarded-*`.
+        Both = "both",
+        /// No header.
+        Off = "off",
+        /// `Forwarded` (RFC 7239).
+        Rfc7239 = "rfc7239",
+        /// `X-Forwarded-For`, `-Proto` and `-Host`.
+        XForwarded = "x-forwarded",
+    }
 }
 
-/// The PROXY header to a TCP upstream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum SendProxy {
-    /// No PROXY header.
-    Off,
-    /// Version 2, with the TLS version, the client's name and its certificate.
-    V2,
+words! {
+    /// The PROXY header to a TCP upstream.
+    pub enum SendProxy {
+        /// No PROXY header.
+        Off = "off",
+        /// Version 2, with the TLS version, the client's name and its certificate.
+        V2 = "v2",
+    }
 }
 
-/// Timeouts and limits for clients.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LimitsConfig {
-    /// Maximum time from the accepted connection to the finished handshake. Default: 10 s.
-    pub handshake_timeout: Duration,
-    /// Maximum time from the first byte of a request head to its last (HTTP/1.1). Default: 10 s.
-    pub header_timeout: Duration,
-    /// Maximum time between two pieces of a request body, and for the client to read a piece of a
-    /// response. Default: 60 s.
-    pub body_timeout: Duration,
-    /// Maximum time between the end of a response and the next request. For TCP and after an
-    /// upgrade, maximum time without a byte in either direction. Default: 60 s.
-    pub idle_timeout: Duration,
-    /// Maximum time from a request's head to the end of its response. Default: none.
-    pub request_timeout: Option<Duration>,
-    /// Maximum age of a connection. An older one finishes its in-flight requests and closes.
-    /// Default: none.
-    pub max_connection_age: Option<Duration>,
-    /// Maximum number of open connections. Services on one address share the sum. Further
-    /// connections wait in the kernel. Default: 10,000.
-    pub max_connections: usize,
-    /// Maximum number of open connections from one address. Further ones get 429, and above twice
-    /// the limit they are closed; TCP services close all further ones. Default: 1000.
-    pub max_connections_per_ip: usize,
-    /// Maximum size of a request head, in bytes. Default: 32 KiB.
-    pub max_header_size: u32,
-    /// Maximum number of fields in a request head. Default: 100.
-    pub max_headers: usize,
-    /// Maximum size of a request body, in bytes. Default: none.
-    pub max_body_size: Option<u64>,
-    /// Maximum number of concurrent requests on one HTTP/2 connection. Default: 100.
-    pub max_streams: u32,
+/// Size of a request head. The minimum is hyper's smallest read buffer.
+type HeaderSize = SizeText<u32, 8192, { 1 << 20 }>;
+/// Number of fields in a request head; servers reject longer heads.
+type HeaderCount = Bounded<usize, 1, 1000>;
+/// Number of concurrent requests on a connection.
+type StreamCount = Bounded<u32, 1, 10_000>;
+/// Number of connections.
+pub(super) type Connections = Bounded<usize, 1, { 1 << 24 }>;
+
+table! {
+    /// Timeouts and limits for clients.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    pub struct LimitsConfig "" {
+        pub handshake_timeout: Duration as Positive = "10s" => NewConnections
+            "From the accepted connection to the end of the handshake. Services on one address use the longest of theirs.",
+        pub header_timeout: Duration as Positive = "10s" => NewConnections
+            "From the first byte of a request head to its last (HTTP/1.1).",
+        pub body_timeout: Duration as Positive = "60s" => NewConnections
+            "Between two pieces of a request body, and for the client to take a piece of its response. A stream of HTTP/2 that exceeds it is reset.",
+        pub idle_timeout: Duration as Positive = "60s" => NewConnections
+            r#"From the end of a response to the next request. With `protocol = "tcp"` and after an upgrade: without a byte in either direction."#,
+        pub request_timeout: Option<Duration> as Option<Positive> => NewConnections
+            "From the head of a request to the end of its response.",
+        pub max_connection_age: Option<Duration> as Option<Positive> => NewConnections
+            "Older connections finish their in-flight requests and close.",
+        pub max_connections: usize as Connections = 10000 => NewConnections
+            "Maximum open connections. Services on one address share the sum. At the maximum, a new connection replaces the oldest unfinished handshake of the address (IPv6: /48) with most of them; without one it waits in the kernel.",
+        pub max_connections_per_ip: usize as Connections = 1000 => NewConnections
+            r#"Maximum open connections from one IPv4 address, or from one /64 of IPv6. Further ones get 429, above twice the limit they are closed; with `protocol = "tcp"` further ones are closed."#,
+        pub max_header_size: u32 as HeaderSize = "32KiB" => NewConnections
+            "Maximum size of a request head.",
+        pub max_headers: usize as HeaderCount = 100 => NewConnections
+            "Maximum number of fields in a request head.",
+        pub max_body_size: Option<u64> as Option<SizeText> => NewConnections
+            "Maximum size of a request body.",
+        pub max_streams: u32 as StreamCount = 100 => NewConnections
+            "Maximum concurrent requests on one HTTP/2 connection.",
+    }
 }
 
 impl LimitsConfig {

@@ -1,11 +1,13 @@
 //! Forms of values: durations (`"5s"`), sizes (`"64KiB"`), dates, and numbers with bounds.
 
+use std::marker::PhantomData;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use serde::de::{Deserialize, Deserializer, Error};
+use keygate_core::printable::printable;
 use toml::value::{Datetime, Offset};
 use x509_cert::der::DateTime;
 
+use super::input::{Input, Taken};
 use super::keys::{Form, Takes};
 
 /// The moment that `until` names. A date names the end of the day in UTC. `None` for a time without
@@ -36,26 +38,32 @@ fn within_years(time: SystemTime) -> Option<SystemTime> {
 }
 
 /// A duration such as `"250ms"`, `"5s"`, `"1h 30m"`; not 0 if it is `POSITIVE`.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct DurationText<const POSITIVE: bool = false>(pub(super) Duration);
+#[derive(Debug)]
+pub(super) struct DurationText<const POSITIVE: bool = false>;
 
 /// A duration that is not 0.
 pub(super) type Positive = DurationText<true>;
 
-impl<'de, const POSITIVE: bool> Deserialize<'de> for DurationText<POSITIVE> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        duration(&String::deserialize(deserializer)?).map(Self).map_err(Error::custom)
-    }
-}
-
 impl<const POSITIVE: bool> Takes for DurationText<POSITIVE> {
+    type Value = Duration;
+
     fn form() -> Form {
         Form::Duration { is_positive: POSITIVE }
+    }
+
+    fn take(input: &Input<'_>) -> Taken<Duration> {
+        match duration(input.text::<Self>()?) {
+            Ok(time) if time.is_zero() && POSITIVE => {
+                Err(input.report("0 would expire at once; give a longer time"))
+            }
+            Ok(time) => Ok(time),
+            Err(problem) => Err(input.report(problem)),
+        }
     }
 }
 
 /// Parses a duration of at most a year. A sum with the current time must not overflow.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+fn duration(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(duration) if duration > Duration::from_secs(365 * 86_400) => {
             Err(format!("{} is longer than a year, the maximum", quoted(text)))
@@ -68,66 +76,90 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Deserializes a [`DurationText`] into a [`Duration`].
-pub(super) fn deserialize_duration<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Duration, D::Error> {
-    DurationText::<false>::deserialize(deserializer).map(|text| text.0)
-}
-
-impl Takes for Duration {
-    fn form() -> Form {
-        Form::Duration { is_positive: false }
-    }
-}
-
 /// A whole number from `MIN` to `MAX`. A maximum catches typos.
-#[derive(Debug, Clone, Copy, serde::Deserialize)]
-#[serde(transparent)]
-pub(super) struct Bounded<N, const MIN: u64, const MAX: u64>(pub(super) N);
+#[derive(Debug)]
+pub(super) struct Bounded<N, const MIN: u64, const MAX: u64>(PhantomData<N>);
 
 /// A positive number without a maximum of its own.
 pub(super) type OneOrMore = Bounded<u32, 1, { u32::MAX as u64 }>;
 
-impl<N, const MIN: u64, const MAX: u64> Takes for Bounded<N, MIN, MAX> {
+impl<N: TryFrom<u64>, const MIN: u64, const MAX: u64> Takes for Bounded<N, MIN, MAX> {
+    type Value = N;
+
     fn form() -> Form {
         Form::Number { min: MIN, max: MAX }
     }
+
+    fn take(input: &Input<'_>) -> Taken<N> {
+        let number = input.number::<Self>(MIN, MAX)?;
+        number.try_into().map_err(|_| input.unlike::<Self>())
+    }
+}
+
+/// Numbers without bounds of their own.
+macro_rules! numbers {
+    ($($number:ty => $max:expr;)+) => { $(
+        impl Takes for $number {
+            type Value = Self;
+
+            fn form() -> Form {
+                Bounded::<Self, 0, { $max }>::form()
+            }
+
+            fn take(input: &Input<'_>) -> Taken<Self> {
+                Bounded::<Self, 0, { $max }>::take(input)
+            }
+        }
+    )+ };
+}
+
+numbers! {
+    u32 => u32::MAX as u64;
+    usize => u64::MAX;
 }
 
 /// Maximum number of characters of a text of the file in a message.
-pub(super) const MAX_QUOTED: usize = 120;
+const MAX_QUOTED: usize = 120;
 
 /// The beginning of a text of the file, in quotes and escaped, for a message.
 pub(super) fn quoted(text: &str) -> String {
-    match text.char_indices().nth(MAX_QUOTED) {
-        None => format!("{text:?}"),
-        Some((end, _)) => format!("{:?}...", text.get(..end).unwrap_or_default()),
-    }
+    let end = text.char_indices().nth(MAX_QUOTED).map(|(end, _)| end);
+    let shown = end.and_then(|end| text.get(..end)).unwrap_or(text);
+    if end.is_some() { format!("{shown:?}...") } else { format!("{shown:?}") }
+}
+
+/// The beginning of a text of the file as it is written, without control characters.
+pub(super) fn brief(text: &str) -> String {
+    let end = text.char_indices().nth(MAX_QUOTED).map(|(end, _)| end);
+    let shown = printable(end.and_then(|end| text.get(..end)).unwrap_or(text));
+    if end.is_some() { shown + "..." } else { shown }
 }
 
 /// The units of a size.
 pub(super) const SIZE_UNITS: [&str; 9] = ["B", "kB", "KiB", "MB", "MiB", "GB", "GiB", "TB", "TiB"];
 
 /// A size such as `"32KiB"` or `"1GiB"`, from `MIN` to `MAX` bytes.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SizeText<const MIN: u64 = 0, const MAX: u64 = { u64::MAX }>(pub(super) u64);
+#[derive(Debug)]
+pub(super) struct SizeText<N = u64, const MIN: u64 = 0, const MAX: u64 = { u64::MAX }>(
+    PhantomData<N>,
+);
 
-impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for SizeText<MIN, MAX> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        size_within(&text, MIN, MAX).map(Self).map_err(Error::custom)
-    }
-}
+impl<N: TryFrom<u64>, const MIN: u64, const MAX: u64> Takes for SizeText<N, MIN, MAX> {
+    type Value = N;
 
-impl<const MIN: u64, const MAX: u64> Takes for SizeText<MIN, MAX> {
     fn form() -> Form {
         Form::Size { min: MIN, max: MAX }
+    }
+
+    fn take(input: &Input<'_>) -> Taken<N> {
+        let size = size_within(input.text::<Self>()?, MIN, MAX);
+        let size = size.map_err(|problem| input.report(problem))?;
+        size.try_into().map_err(|_| input.unlike::<Self>())
     }
 }
 
 /// Parses a size from `min` to `max` bytes.
-pub(super) fn size_within(text: &str, min: u64, max: u64) -> Result<u64, String> {
+fn size_within(text: &str, min: u64, max: u64) -> Result<u64, String> {
     let bytes = bytes(text)?;
     if (min..=max).contains(&bytes) {
         return Ok(bytes);

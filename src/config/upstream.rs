@@ -4,45 +4,51 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The servers behind a service.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UpstreamConfig {
-    /// Servers, at least one.
-    pub servers: Vec<ServerConfig>,
-    /// Selection of the server for a request. Default: least requests.
-    pub balance: Balance,
-    /// Maximum time to connect, TLS included. Default: 2 s.
-    pub connect_timeout: Duration,
-    /// Maximum time to the head of the response, from the end of the request or from the last piece
-    /// that the upstream read. Default: 60 s.
-    pub response_timeout: Duration,
-    /// Maximum time between two pieces of a response. Default: 60 s.
-    pub body_timeout: Duration,
-    /// Time after which an unused connection is closed. Default: 60 s.
-    pub idle_timeout: Duration,
-    /// Maximum age of a connection. An older one gets no further requests. Default: none.
-    pub max_connection_age: Option<Duration>,
-    /// Versions of HTTP that are offered to `https` servers. Default: both.
-    pub http: UpstreamHttp,
-    /// Maximum size of a request head over HTTP/2, in bytes, as HPACK counts it. A larger one gets
-    /// 431. Default: 8 KiB.
-    pub max_header_size: usize,
-    /// Whether trailers of requests go to HTTP/2 servers. Default: no.
-    pub request_trailers: bool,
-    /// Requests that may follow on an HTTP/1.1 connection. Default: safe.
-    pub reuse: Reuse,
-    /// Maximum number of connections to all servers together. A request above it gets 503. One
-    /// client gets three quarters of them. Default: 10,000.
-    pub max_connections: usize,
-    /// Number of consecutive failures after which a server is ejected, unless it is the only one.
-    /// Default: 5.
-    pub max_failures: u32,
-    /// Maximum duration of an ejection; the first one lasts an eighth of it. Default: 10 s.
-    pub retry_after: Duration,
-    /// Active health checks; `None` turns them off.
-    pub health_check: Option<HealthCheckConfig>,
-    /// TLS towards `https` and `tls` servers.
-    pub tls: Option<UpstreamTlsConfig>,
+use super::check::{self, HealthPath, HostName, ServerUrl};
+use super::keys::{table, words};
+use super::service::Connections;
+use super::units::{Bounded, OneOrMore, Positive, SizeText};
+
+/// Maximum size of a request head over HTTP/2, 1 KiB to 1 MiB.
+type HeaderSize = SizeText<usize, 1024, { 1 << 20 }>;
+
+table! {
+    /// The servers behind a service.
+    #[derive(Clone, PartialEq, Eq)]
+    pub struct UpstreamConfig "", check check::upstream {
+        pub servers: Vec<ServerConfig> => NextRequest
+            r#"1 to 1000. `"http://HOST:PORT"`, `"https://HOST:PORT"`, `"h2c://HOST:PORT"`, `"unix:/PATH"`; with `protocol = "tcp"` `"HOST:PORT"`, `"tls://HOST:PORT"`, `"unix:/PATH"`. With a weight of 1 to 1000: `{ url = "http://10.0.0.5:8080", weight = 3 }`."#,
+        pub balance: Balance = "least-requests" => NextRequest
+            "Selection of the server for a request. `least-requests` compares two random servers.",
+        pub connect_timeout: Duration as Positive = "2s" => NextRequest
+            "Maximum time to connect, TLS included.",
+        pub response_timeout: Duration as Positive = "60s" => NextRequest
+            "From the end of the request, or the last piece of it that the upstream took, to the head of the response.",
+        pub body_timeout: Duration as Positive = "60s" => NextRequest
+            "Between two pieces of a response.",
+        pub idle_timeout: Duration as Positive = "60s" => NextRequest
+            "Unused connections are closed after this time.",
+        pub max_connection_age: Option<Duration> as Option<Positive> => NextRequest
+            "Older HTTP/1.1 connections get no further requests. Older HTTP/2 connections get none either.",
+        pub http: UpstreamHttp = "auto" => NextRequest
+            "Versions of HTTP that are offered to `https://` servers. `1.1` turns HTTP/2 off.",
+        pub max_header_size: usize as HeaderSize = "8KiB" => NextRequest
+            "HTTP/2 only: maximum head of a request with the fields that keygate adds, name, value and 32 bytes for each. The server's own `SETTINGS_MAX_HEADER_LIST_SIZE` applies if it is lower. A larger head gets 431.",
+        pub request_trailers: bool = false => NextRequest
+            "HTTP/2 only: whether trailers of requests are forwarded. nginx ends the connection at a trailer.",
+        pub reuse: Reuse = "safe" => NextRequest
+            "HTTP/1.1 only. `safe`: a connection that carried a request body serves only the same client afterwards. `always`: it serves all clients.",
+        pub max_connections: usize as Connections = 10000 => NextRequest
+            "Maximum connections to all servers together. At the maximum, an idle connection is closed for a new one; without one the request gets 503. One client gets three quarters of them.",
+        pub max_failures: u32 as OneOrMore = 5 => NextRequest
+            "Consecutive failures after which a server is ejected, unless it is the only one. Broken responses eject at most half of the servers, late ones none. If all are ejected, each request tries one.",
+        pub retry_after: Duration as Positive = "10s" => NextRequest
+            "Maximum duration of an ejection. The first one lasts an eighth of it, each further one in a row twice as long as the one before.",
+        /// Active health checks; `None` turns them off.
+        pub health_check: Option<HealthCheckConfig>,
+        /// TLS towards `https` and `tls` servers.
+        pub tls: Option<UpstreamTlsConfig>,
+    }
 }
 
 /// A server of an upstream.
@@ -134,52 +140,53 @@ impl fmt::Display for ServerConfig {
     }
 }
 
-/// The selection of the server for a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Balance {
-    /// The one of two random servers that has fewer in-flight requests of this worker.
-    LeastRequests,
-    /// A random server.
-    Random,
-    /// All servers in turn.
-    RoundRobin,
+words! {
+    /// The selection of the server for a request.
+    pub enum Balance {
+        /// The one of two random servers that has fewer in-flight requests of this worker.
+        LeastRequests = "least-requests",
+        /// A random server.
+        Random = "random",
+        /// All servers in turn.
+        RoundRobin = "round-robin",
+    }
 }
 
-/// The requests that may follow on an HTTP/1.1 connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Reuse {
-    /// Requests of all clients.
-    Always,
-    /// Requests of all clients, and after a request body only requests of the same client.
-    Safe,
+words! {
+    /// The requests that may follow on an HTTP/1.1 connection.
+    pub enum Reuse {
+        /// Requests of all clients.
+        Always = "always",
+        /// Requests of all clients, and after a request body only requests of the same client.
+        Safe = "safe",
+    }
 }
 
-/// The versions of HTTP that are offered to `https` servers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
-pub enum UpstreamHttp {
-    /// HTTP/1.1 only.
-    #[serde(rename = "1.1")]
-    Http1,
-    /// HTTP/2 and HTTP/1.1, of which the server selects one by ALPN.
-    #[serde(rename = "auto")]
-    Auto,
+words! {
+    /// The versions of HTTP that are offered to `https` servers.
+    pub enum UpstreamHttp {
+        /// HTTP/1.1 only.
+        Http1 = "1.1",
+        /// HTTP/2 and HTTP/1.1, of which the server selects one by ALPN.
+        Auto = "auto",
+    }
 }
 
-/// The health checks of servers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HealthCheckConfig {
-    /// Target of a GET whose response must be 2xx or 3xx. `None` only opens a connection.
-    pub path: Option<String>,
-    /// Interval between two checks. Default: 5 s.
-    pub interval: Duration,
-    /// Maximum time for a response. Default: 2 s.
-    pub timeout: Duration,
-    /// Number of consecutive successes after which a server is healthy. Default: 2.
-    pub healthy: u32,
-    /// Number of consecutive failures after which a server is unhealthy. Default: 3.
-    pub unhealthy: u32,
+table! {
+    /// The health checks of servers.
+    #[derive(Clone, PartialEq, Eq)]
+    pub struct HealthCheckConfig "Off unless the table is there." {
+        pub path: Option<String> as Option<HealthPath> => NextRequest
+            r#"Target of a GET whose response must be 2xx or 3xx. Without it, a connection must be possible. Not with `protocol = "tcp"`."#,
+        pub interval: Duration as Positive = "5s" => NextRequest
+            "From one check to the next.",
+        pub timeout: Duration as Positive = "2s" => NextRequest
+            "Maximum time for a response.",
+        pub healthy: u32 as OneOrMore = 2 => NextRequest
+            "Consecutive good results after which a server is used again.",
+        pub unhealthy: u32 as OneOrMore = 3 => NextRequest
+            "Consecutive bad results after which a server gets no requests.",
+    }
 }
 
 /// TLS towards the servers.
@@ -191,6 +198,29 @@ pub struct UpstreamTlsConfig {
     pub identity: Option<ClientCertificateFiles>,
     /// Name that the servers' certificates must have; `None` requires the host of each server.
     pub server_name: Option<String>,
+}
+
+table! {
+    pub(super) struct RawUpstreamTls "Required for `https://` and `tls://`." {
+        pub(super) trust_anchors: PathBuf => NextRequest
+            "PEM: the CAs that certify the servers.",
+        pub(super) certificate: Option<PathBuf> => NextRequest
+            "PEM: keygate's own certificate, for servers that request one; with `private_key`.",
+        pub(super) private_key: Option<PathBuf> => NextRequest
+            "PEM; with `certificate`.",
+        pub(super) server_name: Option<String> as Option<HostName> => NextRequest
+            "Name that the certificates of the servers must have. Without it: the host of each.",
+    }
+}
+
+/// Weight of a server.
+type Weight = Bounded<u32, 1, 1000>;
+
+table! {
+    pub(super) struct WeightedServer "" {
+        pub(super) url: (Scheme, ServerAddress) as ServerUrl,
+        pub(super) weight: u32 as Weight,
+    }
 }
 
 /// The PEM files of a client certificate.

@@ -3,9 +3,8 @@
 
 use std::path::Path;
 
-use super::Checker;
 use crate::config::document::{self, Document};
-use crate::config::form::decode;
+use crate::config::input::take;
 use crate::config::{ConfigError, ConfigProblem, ListenAddress, raw};
 
 /// Checks the admin address in `content`, and nothing else.
@@ -26,11 +25,7 @@ pub(in crate::config) fn admin(
 }
 
 fn address(file: &Path, document: &Document<'_>) -> Result<ListenAddress, Vec<ConfigProblem>> {
-    let raw: raw::Admin = decode(document, "admin")?;
-    let checker = Checker::new(file, document);
-    let address = checker.admin(&raw.listen);
-    let problems = checker.problems();
-    if problems.is_empty() { Ok(address) } else { Err(problems) }
+    take::<raw::Admin, _>(file, document, "admin", |admin, _| Ok(admin.listen))
 }
 
 /// The address in a text that is not TOML, if one line sets it. The default address is not used,

@@ -1,171 +1,208 @@
-//! Converts `source` of filters and lists.
+//! Sources: of files, of proofs, and the collector of traces.
 
 use std::path::PathBuf;
 
-use super::Checker;
-use crate::config::raw::RawFetch;
-use crate::config::units::quoted;
-use crate::config::{FetchConfig, SourceUrl};
+use super::{Form, Input, Taken};
+use crate::config::fetch::RawFetch;
+use crate::config::keys::Takes;
+use crate::config::list::{RawList, RawListFormat};
+use crate::config::upstream::RawUpstreamTls;
+use crate::config::{
+    BlocklistConfig, ClientCertificateFiles, ConfirmConfig, FetchConfig, FilterConfig, ListConfig,
+    ListFormat, TracesConfig, UpstreamTlsConfig,
+};
 
-/// What protects a file from a change on its way, besides TLS.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Protection {
-    None,
-    /// A signature with a key that the operator has chosen.
-    Signature,
-}
+/// Whether this build can export traces.
+const CAN_EXPORT: bool = cfg!(feature = "opentelemetry");
+/// Default of `max_size` for a list of fingerprints, in bytes, 16 MiB.
+pub(in crate::config) const MAX_FINGERPRINTS_SIZE: u64 = 16 << 20;
 
-impl Protection {
-    /// The protection of a file that must be signed with one of these keys, if there are any.
-    pub(super) fn of(minisign_key: Option<&PathBuf>) -> Self {
-        if minisign_key.is_some() { Self::Signature } else { Self::None }
+impl Takes for FetchConfig {
+    type Value = Self;
+
+    fn form() -> Form {
+        RawFetch::form()
+    }
+
+    fn take(input: &Input<'_>) -> Taken<Self> {
+        let raw = RawFetch::take(input)?;
+        let of_tls = [
+            ("certificate", raw.certificate.is_some()),
+            ("trust_anchors", raw.trust_anchors.is_some()),
+        ];
+        for (key, _) in of_tls.into_iter().filter(|(_, is_set)| !raw.url.is_secure && *is_set) {
+            input.report_at(key, "only for https://; remove it, or change the url");
+        }
+        let source = Self {
+            identity: identity(input, raw.certificate, raw.private_key)?,
+            url: raw.url,
+            trust_anchors: raw.trust_anchors,
+            headers: raw.headers,
+            proxy: raw.proxy,
+            redirect_hosts: raw.redirect_hosts,
+            checksum: raw.checksum,
+            connect_timeout: raw.connect_timeout,
+            stall_timeout: raw.stall_timeout,
+            timeout: raw.timeout,
+        };
+        if source.headers.is_some() && !source.is_authenticated() {
+            let problem = "http:// would send the headers to another machine in clear text; use https://, or remove it";
+            input.report_at("headers", problem);
+        }
+        Ok(source)
     }
 }
 
-impl Checker<'_> {
-    /// The source of the filter or list at `path`.
-    pub(super) fn source(
-        &self,
-        path: &str,
-        raw: Option<&RawFetch>,
-        protection: Protection,
-    ) -> Option<FetchConfig> {
-        let raw = raw?;
-        let at = |key: &str| format!("{path}.source.{key}");
-        let url = SourceUrl::parse_file(&raw.url);
-        if url.is_none() {
-            let problem = format!(
-                "{} is not the URL of a file; write \"https://HOST/FILE\", with a port if needed",
-                quoted(&SourceUrl::without_credentials(&raw.url))
-            );
-            self.invalid(at("url"), problem);
-        }
-        if let Some(url) = &url {
-            let is_authenticated = url.is_secure || (url.is_authenticated() && raw.proxy.is_none());
-            if !is_authenticated && protection == Protection::None {
-                let problem = "http:// to another machine lets anybody on the way replace the file; use https://, or set minisign_key";
-                self.conflict(at("url"), problem);
+impl FetchConfig {
+    /// Whether nobody on the way can replace the file or read the headers.
+    fn is_authenticated(&self) -> bool {
+        self.url.is_secure || (self.url.is_authenticated() && self.proxy.is_none())
+    }
+}
+
+/// Checks that nobody on the way can replace a file without a signature.
+fn protection(source: Option<&FetchConfig>, minisign_key: Option<&PathBuf>, input: &Input<'_>) {
+    if minisign_key.is_none() && source.is_some_and(|source| !source.is_authenticated()) {
+        let problem = "http:// to another machine lets anybody on the way replace the file; use https://, or set minisign_key";
+        input.report_at("source.url", problem);
+    }
+}
+
+/// Checks the source of a filter.
+pub(in crate::config) fn filter(filter: &FilterConfig, input: &Input<'_>) {
+    protection(filter.source.as_ref(), filter.minisign_key.as_ref(), input);
+}
+
+impl Takes for ListConfig {
+    type Value = Self;
+
+    fn form() -> Form {
+        RawList::form()
+    }
+
+    fn take(input: &Input<'_>) -> Taken<Self> {
+        let raw = RawList::take(input)?;
+        protection(raw.source.as_ref(), raw.minisign_key.as_ref(), input);
+        let (format, max_size) = match raw.format {
+            RawListFormat::Badkeys => {
+                if raw.source.as_ref().is_some_and(|source| source.url.is_blocklist()) {
+                    let problem = "the URL of a list; with format = \"badkeys\" give that of badkeysdata.json, which names the list";
+                    input.report_at("source.url", problem);
+                }
+                let settings = BlocklistConfig { max_age: raw.max_age, rollback: raw.rollback };
+                (ListFormat::Badkeys(settings), raw.max_size)
             }
-            if !is_authenticated && raw.headers.is_some() {
-                let problem = "http:// would send the headers to another machine in clear text; use https://, or remove it";
-                self.conflict(at("headers"), problem);
+            RawListFormat::Fingerprints => {
+                for key in ["max_age", "rollback"].into_iter().filter(|key| input.sets(key)) {
+                    let problem = "only for format = \"badkeys\"; remove it, or set the format";
+                    input.report_at(key, problem);
+                }
+                let is_default = !input.sets("max_size");
+                let max_size = if is_default { MAX_FINGERPRINTS_SIZE } else { raw.max_size };
+                (ListFormat::Fingerprints, max_size)
             }
-            let of_tls = [("certificate", &raw.certificate), ("trust_anchors", &raw.trust_anchors)];
-            for (key, _) in of_tls.iter().filter(|(_, path)| !url.is_secure && path.is_some()) {
-                self.conflict(at(key), "only for https://; remove it, or change the url");
-            }
-        }
-        let file =
-            |key: &str, path: &Option<PathBuf>| path.as_ref().map(|path| self.path(&at(key), path));
-        let (certificate, private_key) = (raw.certificate.as_deref(), raw.private_key.as_deref());
-        Some(FetchConfig {
-            trust_anchors: file("trust_anchors", &raw.trust_anchors),
-            headers: file("headers", &raw.headers),
-            identity: self.identity(&format!("{path}.source"), certificate, private_key),
-            proxy: raw.proxy.as_deref().and_then(|text| self.proxy(&at("proxy"), text)),
-            redirect_hosts: self.redirect_hosts(&at("redirect_hosts"), &raw.redirect_hosts),
-            checksum: raw.checksum,
-            connect_timeout: raw.connect_timeout.0,
-            stall_timeout: raw.stall_timeout.0,
-            timeout: raw.timeout.0,
-            ..FetchConfig::at(url?)
+        };
+        Ok(Self {
+            name: raw.name,
+            path: raw.path,
+            max_size,
+            format,
+            min_records: raw.min_records,
+            shrink: raw.shrink,
+            canaries: raw.canaries,
+            max_new_hits: raw.max_new_hits,
+            source: raw.source,
+            minisign_key: raw.minisign_key,
         })
     }
+}
 
-    fn proxy(&self, path: &str, text: &str) -> Option<SourceUrl> {
-        let proxy = SourceUrl::parse(text).filter(|url| !url.is_secure && url.path.is_empty());
-        if proxy.is_none() {
-            let problem = "not the URL of an HTTP proxy; write \"http://HOST:PORT\"";
-            self.invalid(path, problem);
-        }
-        proxy
+impl Takes for UpstreamTlsConfig {
+    type Value = Self;
+
+    fn form() -> Form {
+        RawUpstreamTls::form()
     }
 
-    /// The hosts in the form of [`SourceUrl::authority`], in lower case.
-    fn redirect_hosts(&self, path: &str, hosts: &[String]) -> Vec<String> {
-        let authority = |(index, host): (usize, &String)| {
-            let url = SourceUrl::parse(&format!("https://{host}"));
-            let url = url.filter(|url| url.path.is_empty() && !host.ends_with('/'));
-            if url.is_none() {
-                let problem = format!(
-                    "{} is not a host; write a name or an address, with a port if it is not 443",
-                    quoted(host)
-                );
-                self.invalid(format!("{path}[{index}]"), problem);
-            }
-            Some(url?.authority().to_ascii_lowercase())
-        };
-        hosts.iter().enumerate().filter_map(authority).collect()
+    fn take(input: &Input<'_>) -> Taken<Self> {
+        let raw = RawUpstreamTls::take(input)?;
+        Ok(Self {
+            trust_anchors: raw.trust_anchors,
+            identity: identity(input, raw.certificate, raw.private_key)?,
+            server_name: raw.server_name,
+        })
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::example::{changed, parse};
-
-    fn source(table: &str) -> Result<FetchConfig, String> {
-        let text = changed(
-            "path = \"lost.pkbf\"",
-            &format!("path = \"lost.pkbf\"\nsource = {{ {table} }}"),
-        );
-        let config = parse(&text).map_err(|error| error.to_string())?;
-        Ok(config.filters[0].source.clone().unwrap())
+/// The client certificate of the table.
+fn identity(
+    input: &Input<'_>,
+    certificate: Option<PathBuf>,
+    private_key: Option<PathBuf>,
+) -> Taken<Option<ClientCertificateFiles>> {
+    match (certificate, private_key) {
+        (Some(certificate), Some(private_key)) => {
+            Ok(Some(ClientCertificateFiles { certificate, private_key }))
+        }
+        (None, None) => Ok(None),
+        (Some(_), None) | (None, Some(_)) => {
+            let problem = "certificate and private_key belong together; give both or none";
+            Err(input.report(problem))
+        }
     }
+}
 
-    #[test]
-    fn a_source_is_a_file_and_its_server_is_authenticated() {
-        let found = source("url = \"https://a.example:8443/b/lost.pkbf\"").unwrap();
-        assert_eq!(found, FetchConfig::at(found.url.clone()));
-        assert_eq!(found.url.to_string(), "https://a.example:8443/b/lost.pkbf");
-        for url in ["http://127.0.0.1:8080/a", "http://localhost/a"] {
-            source(&format!("url = {url:?}")).unwrap();
+/// Checks the source of proofs.
+pub(in crate::config) fn confirm(confirm: &ConfirmConfig, input: &Input<'_>) {
+    let (url, proofs) = (confirm.url.as_ref(), confirm.proofs.as_ref());
+    if url.is_none() && proofs.is_none() {
+        input.report("there is nothing to ask: give url, proofs, or both");
+    }
+    if url.is_some_and(|url| url.is_secure) && confirm.trust_anchors.is_none() {
+        let problem = "the key is missing; https:// needs the CAs of the source, such as \"/etc/ssl/certs/ca-certificates.crt\"";
+        input.report_at("trust_anchors", problem);
+    }
+    if confirm.api_key.is_some() {
+        if url.is_none() {
+            let problem = "there is no URL that the key is for; give url, or remove it";
+            input.report_at("api_key", problem);
         }
-        let found = source(
-            "url = \"https://a/b?sig=c\", redirect_hosts = [\"C.example:443\", \"[::1]:8443\"]",
-        );
-        let found = found.unwrap();
-        assert_eq!(found.redirect_hosts, ["c.example", "[::1]:8443"]);
-        assert_eq!(
-            (found.url.to_string(), &*found.url.query),
-            ("https://a/b".to_owned(), "?sig=c")
-        );
-        // A signed file needs no authenticated server. Headers do.
-        let headers = "path = \"lost.pkbf\"\nminisign_key = \"keys.pub\"\n\
-                       source = { url = \"http://a.example/a\", headers = \"b\" }";
-        let error = parse(&changed("path = \"lost.pkbf\"", headers)).unwrap_err().to_string();
-        assert!(error.contains("source.headers: http:// would send"), "{error}");
-        let signed = "path = \"lost.pkbf\"\nminisign_key = \"keys.pub\"\n\
-                      source = { url = \"http://a.example/a\" }";
-        parse(&changed("path = \"lost.pkbf\"", signed)).unwrap();
-        for (table, problem) in [
-            ("url = \"http://a.example/a\"", "source.url: http:// to another machine"),
-            ("url = \"https://a.example\"", "source.url: \"https://a.example\" is not the URL"),
-            ("url = \"https://a.example/\"", "is not the URL of a file"),
-            ("url = \"https://u:pw@a/b?sig=c#d\"", "source.url: \"https://a/b\" is not the URL"),
-            ("url = \"file:///etc/passwd\"", "is not the URL of a file"),
-            ("url = \"http://[::1]/a\", trust_anchors = \"ca.pem\"", "only for https://"),
-            ("url = \"https://a/b\", timeout = \"0s\"", "source.timeout: 0 would expire at once"),
-            ("url = \"https://a/b\", mirror = \"c\"", "no key \"mirror\""),
-            ("url = \"https://a/b\", proxy = \"c\"", "source.proxy: not the URL of an HTTP proxy"),
-            ("url = \"https://a/b\", proxy = \"http://user@c\"", "source.proxy: not the URL"),
-            (
-                "url = \"http://localhost/b\", proxy = \"http://c\"",
-                "source.url: http:// to another",
-            ),
-            ("url = \"https://a/b\", certificate = \"c\"", "belong together"),
-            (
-                "url = \"http://[::1]/b\", certificate = \"c\", private_key = \"d\"",
-                "source.certificate: only for https://",
-            ),
-            (
-                "url = \"https://a/b\", redirect_hosts = [\"c/d\"]",
-                "source.redirect_hosts: \"c/d\" is not a host",
-            ),
-            ("checksum = true", "source.url: the key is missing"),
-        ] {
-            let found = source(table).unwrap_err();
-            assert!(found.contains(problem), "{table}: {found}");
+        if url.is_some_and(|url| !url.is_authenticated()) {
+            let problem = "http:// would send the key to another machine in clear text; use https://, or remove it";
+            input.report_at("api_key", problem);
         }
+    }
+    if confirm.directory_is_complete {
+        if proofs.is_none() {
+            let problem = "there is no directory; give proofs, or set it to false";
+            input.report_at("directory_is_complete", problem);
+        } else if url.is_some() {
+            let problem = "the url would never be asked; remove one of them";
+            input.report_at("directory_is_complete", problem);
+        }
+    }
+}
+
+/// Checks the collector of traces.
+pub(in crate::config) fn traces(traces: &TracesConfig, input: &Input<'_>) {
+    collector(traces, input, CAN_EXPORT);
+}
+
+/// `can_export` is whether this build can export traces.
+pub(super) fn collector(traces: &TracesConfig, input: &Input<'_>, can_export: bool) {
+    if !can_export {
+        input.report("this build of keygate cannot export traces; build it with the cargo feature opentelemetry, which packages have, or remove the table");
+    }
+    if traces.endpoint.is_secure && traces.trust_anchors.is_none() {
+        let problem = "the key is missing; https:// needs the CAs of the collector, such as \"/etc/ssl/certs/ca-certificates.crt\"";
+        input.report_at("trust_anchors", problem);
+    }
+    if !traces.endpoint.is_secure && traces.trust_anchors.is_some() {
+        let problem = "only for https://; remove it, or change the endpoint";
+        input.report_at("trust_anchors", problem);
+    }
+    if !traces.endpoint.is_authenticated() && traces.headers.is_some() {
+        let problem = "http:// would send the headers to another machine in clear text; use https://, or remove it";
+        input.report_at("headers", problem);
     }
 }

@@ -6,59 +6,58 @@ use std::path::{Path, PathBuf};
 
 use keygate_core::badkeys;
 
-use super::Checker;
-use crate::config::{FilterConfig, ListConfig, ListFormat};
+use super::Input;
+use crate::config::raw::RawConfig;
+use crate::config::units::brief;
+use crate::config::{ListConfig, ListFormat};
 
-impl Checker<'_> {
-    /// Checks that each filter and list has a file of its own, and each blocklist a directory of
-    /// its own, because `badkeysdata.json` in a directory is the metadata of one blocklist.
-    pub(super) fn files_once(&self, filters: &[FilterConfig], lists: &[ListConfig]) {
-        let filters = filters.iter().enumerate();
-        let filters = filters.map(|(index, filter)| {
-            (format!("filters[{index}].path"), format!("filter {:?}", filter.name), &filter.path)
-        });
-        let listed = lists.iter().enumerate().map(|(index, list)| {
-            (format!("lists[{index}].path"), format!("list {:?}", list.name), &list.path)
-        });
-        let mut owners: HashMap<&Path, String> = HashMap::new();
-        for (at, subject, path) in filters.chain(listed) {
-            match owners.entry(path) {
-                Entry::Occupied(owner) => {
-                    let problem = format!(
-                        "{} is the file of {} too; give each filter and list its own file, or remove one of the two",
-                        path.display(),
-                        owner.get()
-                    );
-                    self.conflict(at, problem);
-                }
-                Entry::Vacant(place) => {
-                    place.insert(subject);
-                }
+/// Checks that each filter and list has a file of its own, and each blocklist a directory of its
+/// own, because `badkeysdata.json` in a directory is the metadata of one blocklist.
+pub(super) fn once(input: &Input<'_>, raw: &RawConfig) {
+    let filters = raw.filters.iter().enumerate().map(|(index, filter)| {
+        (format!("filters[{index}].path"), format!("filter {:?}", filter.name), &filter.path)
+    });
+    let lists = raw.lists.iter().enumerate().map(|(index, list)| {
+        (format!("lists[{index}].path"), format!("list {:?}", list.name), &list.path)
+    });
+    let mut owners: HashMap<&Path, String> = HashMap::new();
+    for (at, subject, path) in filters.chain(lists) {
+        match owners.entry(path) {
+            Entry::Occupied(owner) => {
+                let problem = format!(
+                    "{} is the file of {} too; give each filter and list its own file, or remove one of the two",
+                    brief(&path.to_string_lossy()),
+                    owner.get()
+                );
+                input.report_at(&at, problem);
+            }
+            Entry::Vacant(place) => {
+                place.insert(subject);
             }
         }
-        self.metadata_once(lists);
     }
+    metadata_once(input, &raw.lists);
+}
 
-    fn metadata_once(&self, lists: &[ListConfig]) {
-        let mut owners: HashMap<PathBuf, &ListConfig> = HashMap::new();
-        let blocklists = lists.iter().enumerate();
-        let blocklists = blocklists.filter(|(_, list)| match list.format {
-            ListFormat::Badkeys(_) => true,
-            ListFormat::Fingerprints => false,
-        });
-        for (index, list) in blocklists {
-            let metadata = badkeys::metadata_path(&list.path);
-            let owner = *owners.entry(metadata.clone()).or_insert(list);
-            // The same file has been reported.
-            if owner.path != list.path {
-                let problem = format!(
-                    "{} is in the directory of list {:?}, and {} belongs to one blocklist; give each blocklist a directory of its own",
-                    list.path.display(),
-                    owner.name,
-                    metadata.display()
-                );
-                self.conflict(format!("lists[{index}].path"), problem);
-            }
+fn metadata_once(input: &Input<'_>, lists: &[ListConfig]) {
+    let mut owners: HashMap<PathBuf, &ListConfig> = HashMap::new();
+    let blocklists = lists.iter().enumerate();
+    let blocklists = blocklists.filter(|(_, list)| match list.format {
+        ListFormat::Badkeys(_) => true,
+        ListFormat::Fingerprints => false,
+    });
+    for (index, list) in blocklists {
+        let metadata = badkeys::metadata_path(&list.path);
+        let owner = *owners.entry(metadata.clone()).or_insert(list);
+        // The same file has been reported.
+        if owner.path != list.path {
+            let problem = format!(
+                "{} is in the directory of list {:?}, and {} belongs to one blocklist; give each blocklist a directory of its own",
+                brief(&list.path.to_string_lossy()),
+                owner.name,
+                brief(&metadata.to_string_lossy())
+            );
+            input.report_at(&format!("lists[{index}].path"), problem);
         }
     }
 }

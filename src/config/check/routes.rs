@@ -1,54 +1,63 @@
-//! Checks that each connection has one service.
+//! Checks that each connection has one service or authorizer.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
 
-use super::Checker;
-use crate::config::{ListenAddress, ServiceConfig};
+use super::Input;
+use crate::config::ListenAddress;
+use crate::config::raw::RawConfig;
 
-impl Checker<'_> {
-    /// Checks that no service has the address of the admin server.
-    pub(super) fn admin_address(&self, admin: &ListenAddress, services: &[ServiceConfig]) {
-        let ListenAddress::Tcp(admin) = admin else { return };
-        if let Some(service) = services.iter().find(|it| overlap(*admin, it.listen)) {
+/// Checks that services on one address have distinct names, by which connections are routed, and
+/// that each authorizer and the admin server have an address of their own.
+pub(super) fn check(input: &Input<'_>, raw: &RawConfig) {
+    let (services, admin) = (&raw.services, &raw.admin.listen);
+    let mut names = HashSet::new();
+    for (index, service) in services.iter().enumerate() {
+        let report = |key: &str, problem: String| {
+            input.report_at(&format!("services[{index}].{key}"), problem);
+        };
+        let address = service.listen;
+        // The PROXY header precedes the ClientHello with the name.
+        let mut others = services.iter().filter(|other| other.listen == address);
+        if let Some(other) = others.find(|other| other.accept_proxy != service.accept_proxy) {
             let problem = format!(
-                "{admin}: service {:?} listens on {} too; give the admin server a port of its own",
-                service.name, service.listen
+                "differs from that of service {:?} on the same address; write the same networks for both, or give one of them another address",
+                other.name
             );
-            self.conflict("admin.listen", problem);
+            report("accept_proxy", problem);
+        }
+        if service.server_names.is_empty() && !names.insert((address, "")) {
+            let problem = format!(
+                "another service is already the default of {address}; give the host names of this one"
+            );
+            report("server_names", problem);
+        }
+        for name in service.server_names.iter().filter(|name| !names.insert((address, name))) {
+            let problem =
+                format!("{name:?} occurs twice for the address {address}; remove one of the two");
+            report("server_names", problem);
         }
     }
-
-    /// Checks that services on one address have distinct names, by which connections are routed.
-    pub(super) fn routes(&self, services: &[ServiceConfig]) {
-        let mut taken = HashSet::new();
-        for (index, service) in services.iter().enumerate() {
-            let path = |key: &str| format!("services[{index}].{key}");
-            // The PROXY header precedes the ClientHello with the name.
-            let mut others = services.iter().filter(|other| other.listen == service.listen);
-            if let Some(other) = others.find(|other| other.accept_proxy != service.accept_proxy) {
-                let problem = format!(
-                    "differs from that of service {:?} on the same address; write the same networks for both, or give one of them another address",
-                    other.name
-                );
-                self.conflict(path("accept_proxy"), problem);
-            }
-            if service.server_names.is_empty() && !taken.insert((service.listen, "")) {
-                let problem = format!(
-                    "another service is already the default of {}; give the host names of this one",
-                    service.listen
-                );
-                self.conflict(path("server_names"), problem);
-            }
-            for name in &service.server_names {
-                if !taken.insert((service.listen, name)) {
-                    let problem = format!(
-                        "{name:?} occurs twice for the address {}; remove one of the two",
-                        service.listen
-                    );
-                    self.conflict(path("server_names"), problem);
-                }
-            }
+    if let ListenAddress::Tcp(admin) = admin
+        && let Some(service) = services.iter().find(|it| overlap(*admin, it.listen))
+    {
+        let problem = format!(
+            "{admin}: service {:?} listens on {} too; give the admin server a port of its own",
+            service.name, service.listen
+        );
+        input.report_at("admin.listen", problem);
+    }
+    let services = services.iter().map(|service| ListenAddress::Tcp(service.listen));
+    // Port 0 is another port for the admin server.
+    let admin = Some(admin).filter(|it| !matches!(it, ListenAddress::Tcp(it) if it.port() == 0));
+    let mut taken: HashSet<ListenAddress> = services.chain(admin.cloned()).collect();
+    for (index, authorizer) in raw.authorizers.iter().enumerate() {
+        if !taken.insert(authorizer.listen.clone()) {
+            let problem = format!(
+                "a service, another authorizer or the admin server listens on {} too; give the authorizer an address of its own",
+                authorizer.listen
+            );
+            input.report_at(&format!("authorizers[{index}].listen"), problem);
         }
     }
 }

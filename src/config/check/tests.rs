@@ -1,7 +1,14 @@
+use std::time::Duration;
+
 use keygate_core::guard::Decision;
+use keygate_core::spki::RsaExponents;
 
 use super::*;
 use crate::config::example::{MINIMAL, changed, parse};
+use crate::config::{
+    BlocklistConfig, FetchConfig, ListConfig, ListFormat, ListenAddress, Rollback, Shrink,
+    SourceUrl, TracesConfig,
+};
 
 fn problem(text: &str) -> String {
     parse(text).unwrap_err().to_string()
@@ -135,4 +142,278 @@ fn two_services_cannot_both_be_the_default_of_an_address() {
     assert!(message.contains("services.billing.server_names"), "{message}");
     let named = format!("{MINIMAL}[[services]]{second}server_names = [\"b.example\"]");
     assert!(parse(&named).is_ok());
+}
+
+#[test]
+fn the_number_of_problems_is_bounded() {
+    let unknown: String = (0..20_000).map(|number| format!("key{number} = 1\n")).collect();
+    let error = parse(&format!("{unknown}{MINIMAL}")).unwrap_err();
+    let ConfigError::Invalid { problems, .. } = error else { panic!("{error}") };
+    assert_eq!(problems.len(), crate::config::input::MAX_PROBLEMS);
+}
+
+#[test]
+fn the_number_of_problems_of_meaning_is_bounded() {
+    let list: String = (0..20_000)
+        .map(|number| format!("[[lists]]\nname = \"{number} \"\npath = \"l\"\n"))
+        .collect();
+    let error = parse(&format!("{MINIMAL}{list}")).unwrap_err();
+    let ConfigError::Invalid { problems, .. } = error else { panic!("{error}") };
+    assert_eq!(problems.len(), crate::config::input::MAX_PROBLEMS);
+}
+
+#[test]
+fn a_message_has_the_beginning_of_a_long_text() {
+    let long = "x".repeat(100_000);
+    for text in [
+        format!("{MINIMAL}{long} = 1"),
+        format!("{MINIMAL}server_names = [\"{long}\"]"),
+        format!("{MINIMAL}limits = {{ idle_timeout = \"{long}\" }}"),
+        format!("{MINIMAL}limits = {{ max_body_size = \"{long}\" }}"),
+        format!("{MINIMAL}limits = {{ max_body_size = \"{}\" }}", "1".repeat(100_000)),
+        format!("{MINIMAL}limits = {{ max_streams = {} }}", "1".repeat(100_000)),
+        format!("{MINIMAL}policy = {{ header = \" {long}\" }}"),
+        format!("{MINIMAL}accept_proxy = {{ from = [\"{long}\"] }}"),
+        format!("{MINIMAL}[admin]\nlisten = \"{long}\""),
+        format!("{MINIMAL}[admin]\nlisten = \"unix:{long}\""),
+        format!("{MINIMAL}[log]\nlevel = \"{long}\""),
+        format!("{MINIMAL}[confirm]\nurl = \"{long}\""),
+        format!("{MINIMAL}[[lists]]\nname = \"{long}\"\npath = \"l\""),
+    ] {
+        let message = parse(&text).unwrap_err().to_string();
+        assert!(message.len() < 1000, "{} bytes: {message:.300}", message.len());
+    }
+}
+
+/// Why a configuration with this text after it is rejected. Empty if it is not.
+fn problem_with(text: &str) -> String {
+    parse(&format!("{MINIMAL}{text}")).err().map_or_else(String::new, |it| it.to_string())
+}
+
+/// Checks that a secret is sent to this machine only if the URL that `table` gets has no TLS.
+fn assert_encrypted(table: impl Fn(&str) -> String) {
+    for url in ["http://127.0.0.1", "http://localhost:8080", "http://[::1]"] {
+        assert_eq!(problem_with(&table(url)), "", "{url}");
+    }
+    for url in ["http://a.example", "http://10.0.0.1:8080", "http://localhost.example"] {
+        let found = problem_with(&table(url));
+        assert!(found.contains("to another machine in clear text; use https://"), "{found}");
+    }
+}
+
+#[test]
+fn an_api_key_is_never_sent_to_another_machine_in_clear_text() {
+    assert_encrypted(|url| format!("[confirm]\nurl = {url:?}\napi_key = \"k\""));
+    let table = "[confirm]\nurl = \"https://a\"\ntrust_anchors = \"b\"\napi_key = \"c\"";
+    assert_eq!(problem_with(table), "");
+}
+
+#[test]
+fn headers_of_a_source_are_never_sent_to_another_machine_in_clear_text() {
+    let table = |url: &str, proxy: &str| {
+        let source = format!("source = {{ url = \"{url}/f\", headers = \"h\"{proxy} }}");
+        format!("[[lists]]\nname = \"l\"\npath = \"l\"\nminisign_key = \"k\"\n{source}")
+    };
+    assert_encrypted(|url| table(url, ""));
+    let found = problem_with(&table("http://127.0.0.1", ", proxy = \"http://c\""));
+    assert!(found.contains("in clear text"), "a proxy would read them: {found}");
+}
+
+#[test]
+fn the_url_of_a_source_has_a_scheme_and_a_host() {
+    for (text, written) in [
+        ("https://v1.pwnedkeys.com", "https://v1.pwnedkeys.com"),
+        ("https://v1.pwnedkeys.com/", "https://v1.pwnedkeys.com"),
+        ("https://mirror.example:8443/keys/", "https://mirror.example:8443/keys"),
+        ("http://127.0.0.1:80", "http://127.0.0.1"),
+        ("http://[::1]:8080/a/b", "http://[::1]:8080/a/b"),
+    ] {
+        assert_eq!(SourceUrl::parse(text).unwrap().to_string(), written);
+    }
+    for text in [
+        "",
+        "/",
+        "v1.pwnedkeys.com",
+        "ftp://a",
+        "https://",
+        "https://a/?q",
+        "https://a@b",
+        "https://a/#b",
+        "https://a:0",
+        "https://a:x",
+        "https://a b",
+        "https:///a",
+        "https://a:",
+    ] {
+        assert_eq!(SourceUrl::parse(text), None, "{text}");
+    }
+}
+
+#[test]
+fn a_url_is_shown_without_credentials() {
+    for (text, shown) in [
+        ("https://a/b", "https://a/b"),
+        ("https://u:pw@a:1/b?q=@#f", "https://..."),
+        ("https://u:pw@a:1/b?q#f", "https://a:1/b"),
+        ("https://u:p?w@a", "https://..."),
+        ("https://u:p#w@a/b", "https://..."),
+        ("https://u:p/w@a/b", "https://a/b"),
+        ("u:pw@a:1", "a:1"),
+        ("u:pw@https://a", "https://a"),
+        ("a?q", "a"),
+    ] {
+        assert_eq!(SourceUrl::without_credentials(text), shown, "{text}");
+    }
+}
+
+#[test]
+fn tls_and_loopback_are_authenticated() {
+    for (text, expected) in [
+        ("https://a.example", true),
+        ("http://a.example", false),
+        ("http://10.0.0.1", false),
+        ("http://127.0.0.1", true),
+        ("http://[::1]", true),
+        ("http://LOCALHOST:1", true),
+        ("http://localhost.example", false),
+    ] {
+        assert_eq!(SourceUrl::parse(text).unwrap().is_authenticated(), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_source_of_a_file_has_defaults() {
+    let source = |table: &str| {
+        let keys = format!("path = \"lost.pkbf\"\n{table}");
+        let config = parse(&changed("path = \"lost.pkbf\"", &keys)).unwrap();
+        config.filters[0].source.clone().unwrap()
+    };
+    let found = source("source = { url = \"https://a.example:8443/b/lost.pkbf\" }");
+    assert_eq!(found, FetchConfig::at(found.url.clone()));
+    assert_eq!(found.url.to_string(), "https://a.example:8443/b/lost.pkbf");
+    let hosts = "redirect_hosts = [\"C.example:443\", \"[::1]:8443\"]";
+    let found = source(&format!("source = {{ url = \"https://a/b?sig=c\", {hosts} }}"));
+    assert_eq!(found.redirect_hosts, ["c.example", "[::1]:8443"]);
+    assert_eq!((found.url.to_string(), &*found.url.query), ("https://a/b".to_owned(), "?sig=c"));
+    // A signed file needs no authenticated server.
+    source("minisign_key = \"keys.pub\"\nsource = { url = \"http://a.example/a\" }");
+    source("source = { url = \"http://localhost/a\" }");
+}
+
+#[test]
+fn a_blocklist_has_settings_that_a_list_of_fingerprints_has_not() {
+    let list = |keys: &str| -> ListConfig {
+        let text = format!("{MINIMAL}\n[[lists]]\nname = \"l\"\npath = \"l.dat\"\n{keys}");
+        parse(&text).unwrap().lists.remove(0)
+    };
+    let found = list("format = \"badkeys\"");
+    let settings = BlocklistConfig::default();
+    assert_eq!((found.format, found.max_size), (ListFormat::Badkeys(settings), 256 << 20));
+    let found = list(
+        "format = \"badkeys\"\nmax_size = \"1MiB\"\nmin_records = 7\nmax_age = \"30d\"\nrollback = \"allow\"\nshrink = \"allow\"",
+    );
+    let max_age = Some(Duration::from_secs(30 * 86_400));
+    let settings = BlocklistConfig { max_age, rollback: Rollback::Allow };
+    assert_eq!((found.format, found.max_size), (ListFormat::Badkeys(settings), 1 << 20));
+    assert_eq!((found.min_records, found.shrink), (7, Shrink::Allow));
+    let found = list("source = { url = \"https://a.example/blocklist.dat\" }");
+    assert_eq!((found.format, found.max_size), (ListFormat::Fingerprints, 16 << 20));
+    assert_eq!(list("max_size = \"256MiB\"").max_size, 256 << 20);
+}
+
+#[test]
+fn a_filter_has_related_exponents() {
+    let with = |value: &str| {
+        let keys = format!("path = \"lost.pkbf\"\nrelated_exponents = {value}");
+        parse(&changed("path = \"lost.pkbf\"", &keys)).unwrap().filters[0].related_exponents
+    };
+    assert_eq!(with("[]"), RsaExponents::NONE);
+    assert_eq!(with("[65537, 3]"), RsaExponents::default());
+    assert_eq!(with("[3, 5, 17, 35, 37, 257, 65537]"), RsaExponents::ALL);
+    assert_eq!(parse(MINIMAL).unwrap().filters[0].related_exponents, RsaExponents::default());
+}
+
+/// Of a service and of an authorizer.
+#[test]
+fn a_table_or_list_without_rules_is_an_error() {
+    for allow in ["{}", "{ dns = [] }", "{ dns = [\"a.example\"], spki = [] }"] {
+        let service = changed("\"ca.pem\" }", &format!("\"ca.pem\", allow = {allow} }}"));
+        let keys = "name = \"edge\"\nlisten = \"unix:/run/ask\"\nprotocol = \"spop\"";
+        let authorizer =
+            format!("{MINIMAL}[[authorizers]]\n{keys}\nclient_auth = {{ allow = {allow} }}\n");
+        for problem in [problem(&service), problem(&authorizer)] {
+            assert!(problem.contains("empty, so that"), "{allow}: {problem}");
+            assert!(problem.contains("remove the"), "{allow}: {problem}");
+        }
+    }
+}
+
+#[test]
+fn without_rules_by_name_every_client_is_allowed() {
+    assert_eq!(parse(MINIMAL).unwrap().services[0].policy.allow, None);
+}
+
+#[cfg(feature = "opentelemetry")]
+#[test]
+fn a_collector_has_a_url_and_secrets_for_it_are_encrypted() {
+    for (url, sent_to) in [
+        ("https://collector.example:4318", "https://collector.example:4318/v1/traces"),
+        ("https://collector.example:4318/", "https://collector.example:4318/v1/traces"),
+        ("https://collector.example/otlp", "https://collector.example/otlp"),
+    ] {
+        let table = format!("[traces]\nendpoint = {url:?}\ntrust_anchors = \"ca.pem\"");
+        let config = parse(&format!("{MINIMAL}{table}")).unwrap();
+        assert_eq!(config.traces.unwrap().endpoint.to_string(), sent_to);
+    }
+    assert_encrypted(|url| format!("[traces]\nendpoint = {url:?}\nheaders = \"h\""));
+    assert_eq!(problem_with("[traces]\nendpoint = \"http://collector.example:4318\""), "");
+}
+
+#[test]
+fn a_build_without_the_feature_rejects_the_table_of_traces() {
+    let document = Document::parse("[traces]\nendpoint = \"http://localhost\"").unwrap();
+    let file = Path::new("keygate.toml");
+    let result = take::<TracesConfig, _>(file, &document, "traces", |traces, input| {
+        fetch::collector(&traces, input, false);
+        Ok(())
+    });
+    let [problem] = &result.unwrap_err()[..] else { panic!("one problem") };
+    assert!(problem.problem.contains("with the cargo feature opentelemetry"), "{problem}");
+    assert_eq!(problem.field, "traces");
+    if !cfg!(feature = "opentelemetry") {
+        assert!(
+            problem_with("[traces]\nendpoint = \"http://localhost\"").contains(&problem.problem)
+        );
+    }
+}
+
+/// Values, keys of one table and missing keys are reported in one pass.
+#[test]
+fn problems_of_several_tables_are_reported_together() {
+    let text = changed("name = \"lost\"", "name = \"a b\"\nmax_sice = 1");
+    let text = text.replace("127.0.0.1:8443", "nowhere");
+    let text = format!("{text}[admin]\nlisten = \"x\"\n[log]\nlevel = \"loud\"\n[confirm]\n");
+    let fields = |text: &str| match parse(text).unwrap_err() {
+        ConfigError::Invalid { problems, .. } => {
+            problems.into_iter().map(|it| it.field).collect::<Vec<_>>()
+        }
+        error @ ConfigError::Read { .. } => panic!("{error}"),
+    };
+    let expected = [
+        "filters.name",
+        "filters.max_sice",
+        "services.orders.listen",
+        "admin.listen",
+        "log.level",
+        "confirm",
+    ];
+    assert_eq!(fields(&text), expected);
+}
+
+/// A key of the global policy is read for each service.
+#[test]
+fn a_problem_of_the_global_policy_is_reported_once() {
+    let found = problem_with("[policy]\nheader = \"Host\"\non_weak = \"admit\"");
+    assert_eq!(found.matches("policy.header").count(), 1, "{found}");
+    assert_eq!(found.matches("policy.on_weak").count(), 1, "{found}");
 }

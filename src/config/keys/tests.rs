@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use super::super::raw;
 use super::super::units::size_text;
 use super::*;
 

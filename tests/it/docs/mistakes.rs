@@ -235,7 +235,7 @@ fn a_value_out_of_range_is_reported_with_its_line() {
 }
 
 #[test]
-fn all_mistakes_of_the_form_are_reported_in_one_pass_in_the_order_of_their_lines() {
+fn all_mistakes_are_reported_in_one_pass_in_the_order_of_their_lines() {
     let text = r#"workers = "four"
 [admin]
 listen = "nowhere"
@@ -269,10 +269,15 @@ upstream = { servers = ["http://a"], tsl = {} }
     let lines: Vec<_> = text.lines().map(|line| line.strip_prefix(&prefix).unwrap()).collect();
     let expected = [
         "1:11: workers: \"four\" is not a whole number",
+        "3:10: admin.listen: \"nowhere\" is not an address and a port",
         "5:1: log.formatt: there is no key \"formatt\"; did you mean \"format\"?",
+        "6:9: log.level: \"warning\" is not a level",
+        "8:8: filters.name: \"a b\": a name has 1 to 64",
         "9:8: filters.path: 7 is not text in quotes",
+        "13:17: services.orders.server_names: \"a..example\" has an empty label",
         "14:7: services.orders.tls.certificate: the key is missing",
         "15:50: services.orders.client_auth.mode: \"never\" is not one of",
+        "16:25: services.orders.upstream.servers: \"ftp://a\" is not an upstream",
         "16:36: services.orders.upstream.servers: 7 is not text in quotes, or a table",
         "16:39: services.orders.upstream.servers.weight: the key is missing",
         "16:61: services.orders.upstream.servers.wait: there is no key \"wait\"",

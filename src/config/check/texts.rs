@@ -1,0 +1,327 @@
+//! Texts that keys take: paths, names, addresses, and the words of other formats.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use hyper::Uri;
+use hyper::header::HeaderName;
+use ipnet::IpNet;
+use keygate_core::guard::{AllowKind, AllowRules};
+use keygate_core::spki::{KeyDigest, RsaExponents};
+use rustls::pki_types::{DnsName, ServerName};
+use toml::de::DeValue;
+
+use super::{Form, Input, Taken};
+use crate::config::allow::RawAllow;
+use crate::config::keys::Takes;
+use crate::config::units::{self, brief, quoted};
+use crate::config::{CanaryConfig, ListenAddress, LogLevel, LogLevelError, Networks, SocketGroup};
+
+/// Maximum length of the path of a Unix socket, in bytes: `sun_path` of Linux without its NUL
+/// (unix(7)).
+const MAX_SOCKET_PATH: usize = 107;
+/// Maximum length of `service_name`, in bytes.
+const MAX_SERVICE_NAME: usize = 255;
+
+/// Header names that `policy.header` must not use: fields that frame a message or belong to one
+/// connection, credentials of the client, and fields that keygate writes into requests or answers.
+const RESERVED: [&str; 27] = [
+    "authorization",
+    "cache-control",
+    "client-cert",
+    "client-cert-chain",
+    "connection",
+    "content-length",
+    "content-type",
+    "cookie",
+    "date",
+    "expect",
+    "forwarded",
+    "host",
+    "http2-settings",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "sec-websocket-key",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "x-forwarded-client-cert",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-request-id",
+];
+
+/// Declares kinds of text, each with its type in the model and its conversion.
+macro_rules! texts {
+    ($($(#[$meta:meta])* $kind:ident => $value:ty = $convert:expr;)+) => { $(
+        $(#[$meta])*
+        #[derive(Debug)]
+        pub(in crate::config) struct $kind;
+
+        impl $crate::config::keys::Takes for $kind {
+            type Value = $value;
+
+            fn form() -> Form {
+                Form::Text
+            }
+
+            fn take(input: &Input<'_>) -> Taken<$value> {
+                let convert: fn(&str) -> Result<$value, String> = $convert;
+                convert(input.text::<Self>()?).map_err(|problem| input.report(problem))
+            }
+        }
+    )+ };
+}
+pub(super) use texts;
+
+texts! {
+    /// An address with a port.
+    Address => SocketAddr = |text| address(text, "\"0.0.0.0:8443\" or \"[::]:8443\"");
+    /// The header with a certificate or with the address of a client.
+    CertificateHeader => HeaderName = |text| {
+        let problem = "is not a header name; write one like \"X-SSL-Cert\"";
+        text.parse().map_err(|_| format!("{} {problem}", quoted(text)))
+    };
+    /// The digest of a key.
+    DigestText => KeyDigest = |text| {
+        let problem = "is not the SHA-256 of a key, in hex or base64, nor rsa-modulus: or ec-x: and one; `keygate key --lists` prints it";
+        KeyDigest::parse(text).ok_or_else(|| format!("{} {problem}", quoted(text)))
+    };
+    /// The target of a health check.
+    HealthPath => String = |text| match text.parse::<Uri>() {
+        Ok(_) if text.starts_with('/') => Ok(text.to_owned()),
+        Ok(_) | Err(_) => Err(format!("{} is not a path, such as \"/healthz\"", quoted(text))),
+    };
+    /// A name in certificates of servers.
+    HostName => String = |text| {
+        let problem = "is neither a host name nor an address; write one that the certificates of the servers have";
+        let name = ServerName::try_from(text).map(|_| text.to_owned());
+        name.map_err(|_| format!("{} {problem}", quoted(text)))
+    };
+    Level => LogLevel = |text| text.parse().map_err(|error: LogLevelError| error.to_string());
+    /// Permission bits.
+    Mode => u32 = |text| {
+        let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+        mode.ok_or_else(|| format!("{} is not a file mode, such as \"0660\"", quoted(text)))
+    };
+    /// The name of a filter, list, service or authorizer. It needs no quoting in metrics, logs and
+    /// headers.
+    Name => String = |text| {
+        let is_plain = |it: char| it.is_ascii_alphanumeric() || ".-_".contains(it);
+        let is_name = text.chars().all(is_plain) && (1..=64).contains(&text.len());
+        let problem = "a name has 1 to 64 letters, digits, '.', '-' and '_'";
+        is_name.then(|| text.to_owned()).ok_or_else(|| format!("{}: {problem}", quoted(text)))
+    };
+    /// A network; an address alone is a network of one address.
+    Network => IpNet = |text| {
+        let address = || text.parse::<IpAddr>().map(IpNet::from);
+        text.parse().or_else(|_| address()).map_err(|_| {
+            format!("{} is not a network, such as \"10.0.0.0/8\" or \"::1\"", quoted(text))
+        })
+    };
+    /// The reason for an exception.
+    Reason => String = |text| match text.trim().is_empty() {
+        true => Err("empty; give the reason for the exception".to_owned()),
+        false => Ok(text.to_owned()),
+    };
+    /// The name of this process in traces.
+    ResourceName => String = |text| {
+        let is_short = !text.trim().is_empty() && text.len() <= MAX_SERVICE_NAME;
+        if is_short && !text.chars().any(char::is_control) {
+            return Ok(text.to_owned());
+        }
+        let remedy = format!("write 1 to {MAX_SERVICE_NAME} characters, such as \"keygate\"");
+        Err(format!("{} is no name; {remedy}", quoted(text)))
+    };
+    /// A host of a service, in lower case and without the dot of a fully qualified name.
+    ServerNameText => String = |text| {
+        let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
+        match host_name_problem(name.strip_prefix("*.").unwrap_or(&name)) {
+            Some(problem) => Err(format!("{} {problem}", quoted(text))),
+            None => Ok(name),
+        }
+    };
+    /// The header with the verdict.
+    StatusHeader => HeaderName = |text| match text.parse() {
+        Ok(header) if is_reserved(&header) => {
+            Err(format!("{} is reserved; give a name like \"X-Key\"", quoted(text)))
+        }
+        Ok(header) => Ok(header),
+        Err(_) => Err(format!("{} is not a header name; write one like \"X-Key\"", quoted(text))),
+    };
+}
+
+/// Implements [`Takes`] for a type whose values are text, or of another form.
+macro_rules! takes {
+    ($($kind:ty => $value:ty, $form:expr, $take:expr;)+) => { $(
+        impl Takes for $kind {
+            type Value = $value;
+
+            fn form() -> Form {
+                $form
+            }
+
+            fn take(input: &Input<'_>) -> Taken<$value> {
+                let take: fn(&Input<'_>) -> Taken<$value> = $take;
+                take(input)
+            }
+        }
+    )+ };
+}
+
+/// The end of an exception.
+#[derive(Debug)]
+pub(in crate::config) struct Until;
+
+/// Public exponents of RSA keys.
+#[derive(Debug)]
+pub(in crate::config) struct Exponents;
+
+takes! {
+    bool => Self, Form::Boolean, |input| input.matching::<Self, _>(DeValue::as_bool);
+    String => Self, Form::Text, |input| input.text::<Self>().map(str::to_owned);
+    PathBuf => Self, Form::Text, |input| path(input, input.text::<Self>()?);
+    CanaryConfig => Self, Form::Text, |input| match input.text::<Self>()? {
+        "off" => Ok(Self::Off),
+        "published" => Ok(Self::Published),
+        text => path(input, text).map(Self::File),
+    };
+    // A TCP address, or `unix:` and a path.
+    ListenAddress => Self, Form::Text, |input| {
+        let text = input.text::<Self>()?;
+        if let Some(path) = text.strip_prefix("unix:") {
+            return socket_path(input, path).map(Self::Unix);
+        }
+        let address = address(text, "\"127.0.0.1:9191\", or \"unix:/PATH\"");
+        address.map(Self::Tcp).map_err(|problem| input.report(problem))
+    };
+    Networks => Self, Vec::<Network>::form(), |input| Vec::<Network>::take(input).map(Self);
+    SocketGroup => Self, Form::Text, |input| {
+        let text = input.text::<Self>()?;
+        if text.is_empty() || text.contains([':', '\n', '\0']) {
+            let problem = "is not a group, such as \"www-data\" or \"33\"";
+            return Err(input.report(format!("{} {problem}", quoted(text))));
+        }
+        Ok(text.parse().map_or_else(|_| Self::Name(text.to_owned()), Self::Id))
+    };
+    Exponents => RsaExponents, Vec::<u32>::form(), |input| {
+        RsaExponents::from_numbers(&Vec::<u32>::take(input)?).map_err(|unknown| {
+            input.report(format!("{unknown} is none of 3, 5, 17, 35, 37, 257 and 65537"))
+        })
+    };
+    Until => SystemTime, Form::Date, |input| {
+        let found = *input.matching::<Self, _>(DeValue::as_datetime)?;
+        units::moment(found).ok_or_else(|| {
+            let remedy = "write a date, such as 2026-12-31, or a time with an offset, such as 2026-12-31T12:00:00Z";
+            input.report(format!("{found}: {remedy}"))
+        })
+    };
+    // A table without rules would reject every client, and most likely a rule is missing.
+    Arc<AllowRules> => Self, RawAllow::form(), |input| {
+        let raw = RawAllow::take(input)?;
+        let lists = [
+            (AllowKind::Dns, raw.dns),
+            (AllowKind::Uri, raw.uri),
+            (AllowKind::Email, raw.email),
+            (AllowKind::CommonName, raw.common_names),
+            (AllowKind::OrganizationalUnit, raw.organizational_units),
+            (AllowKind::Spki, raw.spki),
+        ];
+        let (mut rules, mut result) = (AllowRules::default(), Ok(()));
+        if lists.iter().all(|(_, list)| list.is_none()) {
+            let problem = "empty, so that no client is allowed; name clients in dns, uri, email, common_names, organizational_units or spki, or remove the table to allow every client of the CAs";
+            result = Err(input.report(problem));
+        }
+        for (kind, list) in lists.into_iter().filter_map(|(kind, list)| Some((kind, list?))) {
+            let key = kind.as_str();
+            if list.is_empty() {
+                let problem = "empty, so that it names no client; give a name, or remove the key";
+                result = Err(input.report_at(key, problem));
+            }
+            for (index, rule) in list.iter().enumerate() {
+                if let Err(error) = rules.add(kind, rule) {
+                    let problem = format!("{} {error}", quoted(rule));
+                    result = Err(input.report_at(&format!("{key}[{index}]"), problem));
+                }
+            }
+        }
+        result.map(|()| Arc::new(rules))
+    };
+}
+
+/// The file or directory that `text` names. A relative path starts at the directory of the
+/// configuration.
+fn path(input: &Input<'_>, text: &str) -> Taken<PathBuf> {
+    Err(if text.is_empty() {
+        input.report("empty; give a path")
+    } else if text.contains("-----BEGIN ") {
+        // The text may be a private key.
+        input.report("PEM, and not a path; write the text into a file, and give its path")
+    } else if text.contains('\0') {
+        input.report(format!("{} has a NUL character; give a path without it", quoted(text)))
+    } else {
+        let path = Path::new(text);
+        return Ok(input.directory().map_or_else(|| path.to_owned(), |base| base.join(path)));
+    })
+}
+
+/// The path of a Unix socket.
+pub(super) fn socket_path(input: &Input<'_>, text: &str) -> Taken<PathBuf> {
+    let path = path(input, text)?;
+    let length = path.as_os_str().len();
+    if length <= MAX_SOCKET_PATH {
+        return Ok(path);
+    }
+    let shown = brief(&path.to_string_lossy());
+    Err(input.report(format!(
+        "{shown} has {length} bytes; give a path for the socket with at most {MAX_SOCKET_PATH}"
+    )))
+}
+
+fn address(text: &str, example: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| match port_above_maximum(text) {
+        Some(port) => format!("{}: {port} is not a port; give 1 to 65535", quoted(text)),
+        None => format!("{} is not an address and a port, such as {example}", quoted(text)),
+    })
+}
+
+/// The number behind the last colon, if it is above the last port.
+pub(super) fn port_above_maximum(address: &str) -> Option<&str> {
+    let (_, port) = address.rsplit_once(':')?;
+    let is_number = (1..=20).contains(&port.len()) && port.bytes().all(|it| it.is_ascii_digit());
+    (is_number && port.parse::<u16>().is_err()).then_some(port)
+}
+
+/// Whether `policy.header` must not use this name in any spelling. Servers that turn names into
+/// variables, such as those of CGI, take `x_request_id` for `X-Request-Id`.
+fn is_reserved(header: &HeaderName) -> bool {
+    let dashed = header.as_str().replace(|letter: char| !letter.is_ascii_alphanumeric(), "-");
+    RESERVED.contains(&dashed.as_str())
+}
+
+/// Why a client cannot send `host`, in lower case, as SNI (RFC 6066, section 3).
+fn host_name_problem(host: &str) -> Option<&'static str> {
+    if host.contains('*') {
+        Some("has '*' elsewhere than for the whole first label; write \"*.example.com\"")
+    } else if !host.is_ascii() {
+        Some("is not in ASCII; write the A-label of each label (xn--...)")
+    } else if host.parse::<IpAddr>().is_ok() || host.starts_with('[') {
+        Some("is an address, and clients send no SNI for one; leave server_names out")
+    } else if host.split('.').any(str::is_empty) {
+        Some("has an empty label; write labels with one dot between them")
+    } else if host.contains([':', '/', '@']) {
+        Some("is not a host name; write it without scheme, user, port and path")
+    } else if DnsName::try_from(host).is_err() {
+        Some(
+            "is not a host name; write \"www.example.com\", or \"*.example.com\" for one label in front",
+        )
+    } else {
+        None
+    }
+}

@@ -1,0 +1,140 @@
+//! URLs that keys take: sources, collectors, proxies and upstream servers.
+
+use hyper::Uri;
+
+use super::texts::{port_above_maximum, socket_path, texts};
+use super::{Form, Input, Taken, quoted};
+use crate::config::keys::Takes;
+use crate::config::upstream::WeightedServer;
+use crate::config::{Protocol, Scheme, ServerAddress, ServerConfig, SourceUrl};
+
+/// Path of the collector of traces if the URL has none (OTLP/HTTP, "OTLP/HTTP Request").
+const TRACES_PATH: &str = "/v1/traces";
+
+/// `text` without credentials, in quotes.
+fn shown(text: &str) -> String {
+    quoted(&SourceUrl::without_credentials(text))
+}
+
+texts! {
+    /// The base URL of a source of proofs.
+    BaseUrl => SourceUrl = |text| {
+        let problem = "is not the URL of a source; write \"https://HOST\", with a port or a path if needed";
+        SourceUrl::parse(text).ok_or_else(|| format!("{} {problem}", shown(text)))
+    };
+    /// The URL of a collector of traces.
+    Endpoint => SourceUrl = |text| match SourceUrl::parse(text) {
+        Some(url) if url.path.is_empty() => Ok(SourceUrl { path: TRACES_PATH.to_owned(), ..url }),
+        Some(url) => Ok(url),
+        None => {
+            let remedy = format!("\"https://HOST:4318\", with a path if it is not {TRACES_PATH}");
+            Err(format!("{} is not the URL of a collector; write {remedy}", shown(text)))
+        }
+    };
+    /// The URL of a file.
+    FileUrl => SourceUrl = |text| {
+        let problem = "is not the URL of a file; write \"https://HOST/FILE\", with a port if needed";
+        SourceUrl::parse_file(text).ok_or_else(|| format!("{} {problem}", shown(text)))
+    };
+    /// The URL of an HTTP proxy.
+    ProxyUrl => SourceUrl = |text| {
+        let url = SourceUrl::parse(text).filter(|url| !url.is_secure && url.path.is_empty());
+        url.ok_or_else(|| "not the URL of an HTTP proxy; write \"http://HOST:PORT\"".to_owned())
+    };
+    /// A host in the form of [`SourceUrl::authority`], in lower case.
+    RedirectHost => String = |text| {
+        let url = SourceUrl::parse(&format!("https://{text}"));
+        let url = url.filter(|url| url.path.is_empty() && !text.ends_with('/'));
+        let problem = "is not a host; write a name or an address, with a port if it is not 443";
+        let host = url.map(|url| url.authority().to_ascii_lowercase());
+        host.ok_or_else(|| format!("{} {problem}", shown(text)))
+    };
+}
+
+/// The URL of a server without its weight.
+#[derive(Debug)]
+pub(in crate::config) struct ServerUrl;
+
+impl Takes for ServerUrl {
+    type Value = (Scheme, ServerAddress);
+
+    fn form() -> Form {
+        Form::Text
+    }
+
+    fn take(input: &Input<'_>) -> Taken<Self::Value> {
+        server(input, input.text::<Self>()?)
+    }
+}
+
+impl Takes for ServerConfig {
+    type Value = Self;
+
+    fn form() -> Form {
+        WeightedServer::form().or_text()
+    }
+
+    fn take(input: &Input<'_>) -> Taken<Self> {
+        if !input.is_table() {
+            let (scheme, address) = server(input, input.text::<Self>()?)?;
+            return Ok(Self { scheme, address, weight: 1 });
+        }
+        let WeightedServer { url: (scheme, address), weight } = WeightedServer::take(input)?;
+        Ok(Self { scheme, address, weight })
+    }
+}
+
+/// The URLs of servers of a service with this protocol.
+pub(super) fn server_forms(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Http => {
+            "\"http://HOST:PORT\", \"https://HOST:PORT\", \"h2c://HOST:PORT\" or \"unix:/PATH\""
+        }
+        Protocol::Tcp => "\"HOST:PORT\", \"tls://HOST:PORT\" or \"unix:/PATH\"",
+    }
+}
+
+/// The address of a server. A Unix socket has the scheme of HTTP servers.
+fn server(input: &Input<'_>, url: &str) -> Taken<(Scheme, ServerAddress)> {
+    if let Some(path) = url.strip_prefix("unix:") {
+        return Ok((Scheme::Http, ServerAddress::Unix(socket_path(input, path)?)));
+    }
+    tcp_server(url).ok_or_else(|| {
+        let shown_url = SourceUrl::without_credentials(url);
+        input.report(match port_above_maximum(&shown_url) {
+            Some(port) => format!("{}: {port} is not a port; give 1 to 65535", quoted(&shown_url)),
+            None => format!(
+                "{} is not an upstream; write {}, or with protocol = \"tcp\" {}",
+                quoted(&shown_url),
+                server_forms(Protocol::Http),
+                server_forms(Protocol::Tcp)
+            ),
+        })
+    })
+}
+
+fn tcp_server(url: &str) -> Option<(Scheme, ServerAddress)> {
+    let (scheme, rest) = match url.split_once("://") {
+        Some(("h2c", rest)) => (Scheme::H2c, rest),
+        Some(("http", rest)) => (Scheme::Http, rest),
+        Some(("https", rest)) => (Scheme::Https, rest),
+        Some(("tls", rest)) => (Scheme::Tls, rest),
+        None => (Scheme::Tcp, url),
+        Some(_) => return None,
+    };
+    let uri: Uri = format!("http://{rest}").parse().ok()?;
+    let (Some(authority), "/", None) = (uri.authority(), uri.path(), uri.query()) else {
+        return None;
+    };
+    // A port above 65535 must not become the default.
+    let has_port = authority.as_str().rsplit(']').next().is_some_and(|it| it.contains(':'));
+    let port = match scheme {
+        _ if has_port => authority.port_u16(),
+        Scheme::Http | Scheme::H2c => Some(80),
+        Scheme::Https => Some(443),
+        Scheme::Tcp | Scheme::Tls => None,
+    };
+    let (Some(port), false) = (port, url.contains('@')) else { return None };
+    let host = authority.host().trim_matches(['[', ']']).to_owned();
+    Some((scheme, ServerAddress::Tcp { host, port }))
+}
