@@ -15,7 +15,7 @@ use super::servers::{ServerReport, servers};
 use super::traffic::{RecentTraffic, ServiceTraffic, TrafficSamples};
 use crate::confirm::ConfirmReport;
 use crate::listen::AddressLoad;
-use crate::metrics::{Label, Scrape};
+use crate::metrics::Scrape;
 use crate::process::lifecycle::Lifecycle;
 use crate::proxy::ServerStates;
 use crate::snapshot::Report;

@@ -2,22 +2,20 @@
 
 #[cfg(test)]
 mod tests;
+mod transfer;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use hyper::StatusCode;
 use keygate_core::badkeys::MetadataError;
 use keygate_core::regular_file::{self, FileSize};
 use keygate_core::tls::{self, TlsFileError};
 
+pub use self::transfer::TransferError;
+pub(super) use self::transfer::shortened;
 use crate::config::SourceUrl;
-use crate::http_client::ExchangeError;
 use crate::snapshot::{ExposedKeyFile, FilterRejection, ListFileError};
-
-/// Maximum length of a value of a server in an error, in characters; the rest is cut.
-const MAX_SHOWN: usize = 200;
 
 /// Why a file was not fetched. The files in use are unchanged, unless an error between two renames
 /// left files that do not belong together; the next run completes that update.
@@ -245,121 +243,6 @@ pub enum UnpackError {
     },
 }
 
-/// Why a response is not usable.
-#[derive(Debug, thiserror::Error)]
-pub enum TransferError {
-    /// The server sent another part of the file than requested.
-    #[error(
-        "the response to a request for a part of the file has Content-Range {found:?}; the next run begins anew"
-    )]
-    BadRange {
-        /// The value, shortened.
-        found: String,
-    },
-    /// The connection was not made in time.
-    #[error(
-        "no connection within {0:?}; check the network to the source, or raise connect_timeout"
-    )]
-    ConnectTimeout(Duration),
-    /// The body has a `Content-Encoding`, although no request has `Accept-Encoding`.
-    #[error("the response has a Content-Encoding; let the source send the file as it is")]
-    Encoded,
-    /// The head of the response is too large.
-    #[error("{0}; correct url")]
-    Head(String),
-    /// The end of the file cannot be known.
-    #[error(
-        "the response has neither Content-Length nor chunks, so that its end cannot be known; let the source send a length"
-    )]
-    NoLength,
-    /// The source is at another address.
-    #[error(
-        "{status} to {location:?}: redirects are followed to redirect_hosts over https:// only; set url to the address of the file, or name the host there"
-    )]
-    Redirect {
-        /// The status.
-        status: StatusCode,
-        /// The value of `Location`, shortened, without credentials.
-        location: String,
-    },
-    /// The last of the redirects that are followed leads to one more.
-    #[error("more than {0} redirects; set url to the address of the file")]
-    Redirects(usize),
-    /// No byte has arrived for some time.
-    #[error("no byte for {0:?}; check the network to the source, or raise stall_timeout")]
-    Stalled(Duration),
-    /// Another status than 200.
-    #[error("{status}; {}", remedy_for(*.status))]
-    Status {
-        /// The status.
-        status: StatusCode,
-    },
-    /// The download took too long.
-    #[error("not complete within {0:?}; raise timeout, or find a faster source")]
-    TimedOut(Duration),
-    /// The TLS handshake failed.
-    #[error(
-        "TLS handshake failed: {0}; give the CAs of the source in trust_anchors, correct the name in url, or give the source a server certificate"
-    )]
-    Tls(String),
-    /// The file is too large.
-    #[error(
-        "larger than {}, the maximum; {}",
-        FileSize(*max),
-        if *is_max_size {
-            "correct url, or raise max_size"
-        } else {
-            "correct url, because no setting raises this maximum"
-        }
-    )]
-    TooLarge {
-        /// The maximum, in bytes.
-        max: u64,
-        /// Whether `max_size` gives the maximum.
-        is_max_size: bool,
-    },
-    /// The connection ended too early.
-    #[error(
-        "the response broke off after {received} bytes: {reason}; the next run continues there if the source supports it"
-    )]
-    Truncated {
-        /// Number of bytes of the file that have arrived.
-        received: u64,
-        /// The error of the connection.
-        reason: String,
-    },
-    /// The server refuses the connection, or the network does not lead to it.
-    #[error("{0}; check the network to the source, or correct url")]
-    Unreachable(String),
-    /// The name of the server is not known.
-    #[error("the name has no address: {0}; correct the name in url, or check the DNS")]
-    Unresolved(String),
-    /// The file cannot be written.
-    #[error("{}: {}{}", path.display(), regular_file::cause(.source), remedy_of(.source))]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        source: io::Error,
-    },
-}
-
-impl From<ExchangeError> for TransferError {
-    fn from(error: ExchangeError) -> Self {
-        match error {
-            error @ ExchangeError::HeadTooLarge => Self::Head(error.to_string()),
-            ExchangeError::Tls(reason) => Self::Tls(reason),
-            ExchangeError::Unreachable(reason) => Self::Unreachable(reason),
-            ExchangeError::Unresolved(reason) => Self::Unresolved(reason),
-        }
-    }
-}
-
-/// The start of a value of a server, for an error.
-pub(super) fn shortened(value: &str) -> String {
-    value.chars().take(MAX_SHOWN).collect()
-}
-
 /// The error of a check, in which the files that were checked have the names of their source.
 fn with_names_of_source(error: &dyn std::fmt::Display, staged: &Path, url: &str) -> String {
     let text = error.to_string();
@@ -412,15 +295,5 @@ fn remedy_of(error: &io::Error) -> &'static str {
         "; give the path of another file, because no setting raises this maximum"
     } else {
         ""
-    }
-}
-
-fn remedy_for(status: StatusCode) -> &'static str {
-    if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
-        "try again later"
-    } else if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-        "let the source permit this request"
-    } else {
-        "correct url, or let the source have the file"
     }
 }

@@ -1,7 +1,10 @@
+use std::time::Duration;
+
 use keygate_core::badkeys::Metadata;
 use keygate_core::tls::FileContent;
 
 use super::*;
+use crate::http_client::ExchangeError;
 
 /// Whether an action follows the problem, or the next run mends it.
 fn has_action(text: &str) -> bool {
