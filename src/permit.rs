@@ -1,8 +1,9 @@
-//! Counting what is open: permits under a limit that may change, and guards that count while they
-//! live. Nothing here knows what is counted.
+//! Limits for what clients hold: permits under a limit that may change, shares of each client,
+//! buffered bytes, and connections before the proof of a key.
 
 mod asker_key;
 mod client_shares;
+mod holdings;
 pub(crate) mod ledger;
 mod per_ip;
 mod resizable;

@@ -1,7 +1,7 @@
 //! TLS on a client's connection: rustls does the protocol, [`TlsStream`] has the buffers.
 //!
 //! An idle connection has no buffer. A read takes all bytes that the socket has, up to
-//! [`buffer::BUFFER`], into a buffer that the worker lends, and decrypts them there. A write is
+//! [`Buffer::poll_limit`], into a buffer that the worker lends, and decrypts them there. A write is
 //! encrypted into such a buffer. Session tickets wait for the first response, or until the reader
 //! waits for the client.
 //!
@@ -31,6 +31,7 @@ pub(crate) use self::hello::{ClientHello, DECODE_ERROR, HelloError};
 use self::session::{MAX_RECORD, Processed, Session};
 use self::unread::Unread;
 use crate::permit::ledger::Holder;
+use crate::permit::{BufferClass, ClientKey};
 
 /// The server's end of a TLS connection.
 pub(crate) struct TlsStream<IO> {
@@ -76,10 +77,10 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
         self.io
     }
 
-    /// Counts the memory of the buffers for another holder from now on.
-    pub(crate) fn set_holder(&mut self, holder: Holder) {
-        self.session.incoming().set_holder(holder);
-        self.session.outgoing().set_holder(holder);
+    /// Counts the memory of the buffers for a client that has proved its key.
+    pub(crate) fn set_client(&mut self, client: ClientKey) {
+        self.session.incoming().set_holder(Holder { client, class: BufferClass::Tls });
+        self.session.outgoing().set_holder(Holder { client, class: BufferClass::Response });
     }
 
     /// The facts that the handshake has negotiated.
@@ -117,12 +118,14 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
                 return Poll::Ready(Err(error));
             }
         }
-        self.session.incoming().settle(context)?;
         // Tickets of TLS 1.3 wait for the first response. In TLS 1.2 the client waits for the end.
-        if self.session.state().protocol_version() != Some(ProtocolVersion::TLSv1_3) {
-            ready!(self.poll_send(context))?;
+        if self.session.state().protocol_version() != Some(ProtocolVersion::TLSv1_3)
+            && self.poll_send(context)?.is_pending()
+        {
+            self.session.incoming().settle(context)?;
+            return Poll::Pending;
         }
-        Poll::Ready(Ok(()))
+        Poll::Ready(Ok(())) // bytes behind the handshake count for the client
     }
 
     /// Processes received bytes. Data goes to `reader` if there is one, and waits otherwise.
@@ -177,6 +180,11 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
         outgoing.settle(context)?;
         self.is_blocked = false;
         Poll::Ready(Ok(()))
+    }
+
+    /// Ready when the client's share of the memory permits another read.
+    pub(crate) fn poll_read_limit(&mut self, context: &Context<'_>) -> Poll<()> {
+        self.session.incoming().poll_limit(context).map(drop)
     }
 
     /// Encrypts bytes for the next flush, and writes nothing to the socket. Returns how many bytes

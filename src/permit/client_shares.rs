@@ -5,13 +5,12 @@
 //! units are always left for a client that holds none. A limit below 4 has no such reserve.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, Ipv6Addr};
 use std::rc::Rc;
 use std::sync::LazyLock;
 
+use super::holdings::Holdings;
 use super::network_of;
 
 /// Multiple of the free units that one client may hold.
@@ -80,13 +79,7 @@ impl Hasher for KeyItself {
 
 /// The units that each client holds. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ClientShares(Rc<RefCell<Held>>);
-
-#[derive(Debug, Default)]
-struct Held {
-    by_client: HashMap<ClientKey, usize, BuildHasherDefault<KeyItself>>,
-    total: usize,
-}
+pub(crate) struct ClientShares(Rc<RefCell<Holdings<()>>>);
 
 /// One unit that a client holds, until it is dropped.
 #[derive(Debug)]
@@ -98,41 +91,27 @@ pub(crate) struct ShareGuard {
 impl ClientShares {
     /// The units that all clients hold together.
     pub(crate) fn total(&self) -> usize {
-        self.0.borrow().total
+        self.0.borrow().total()
     }
 
     /// Whether `client` may take one of `free` units.
     pub(crate) fn may_take(&self, client: ClientKey, free: usize) -> bool {
-        let held = self.0.borrow().by_client.get(&client).copied().unwrap_or_default();
-        may_take_one(held, free)
+        may_take_one(self.0.borrow().size_of(client), free)
     }
 
     /// Takes one of `free` units; `None` if the client has its share.
     pub(crate) fn take(&self, client: ClientKey, free: usize) -> Option<ShareGuard> {
-        if free == 0 {
-            return None; // leaves no entry for a client that holds nothing
-        }
-        let mut held = self.0.borrow_mut();
-        let count = held.by_client.entry(client).or_default();
-        if !may_take_one(*count, free) {
-            return None;
-        }
-        *count = count.saturating_add(1);
-        held.total = held.total.saturating_add(1);
-        Some(ShareGuard { shares: self.clone(), client })
+        let may_take = self.may_take(client, free);
+        may_take.then(|| {
+            self.0.borrow_mut().resize(client, 0, 1);
+            ShareGuard { shares: self.clone(), client }
+        })
     }
 }
 
 impl Drop for ShareGuard {
     fn drop(&mut self) {
-        let mut held = self.shares.0.borrow_mut();
-        held.total = held.total.saturating_sub(1);
-        if let Entry::Occupied(mut count) = held.by_client.entry(self.client) {
-            *count.get_mut() = count.get().saturating_sub(1);
-            if *count.get() == 0 {
-                count.remove();
-            }
-        }
+        self.shares.0.borrow_mut().resize(self.client, 1, 0);
     }
 }
 
@@ -174,7 +153,7 @@ mod tests {
         assert!(!shares.may_take(client, 0) && shares.take(client, 0).is_none());
         drop(unit);
         assert_eq!(shares.total(), 0);
-        assert!(shares.0.borrow().by_client.is_empty());
+        assert!(shares.0.borrow().is_empty());
     }
 
     #[test]

@@ -1,12 +1,12 @@
-//! The memory ledger of a thread: every buffered byte belongs to a client, or to an address whose
-//! peer has not proved a key yet. Decision: `docs/decisions/memory-ledger.md`.
+//! The memory ledger of a thread: buffered bytes belong to a client, or to an address whose peer has
+//! not proved a key yet. Decision: `docs/decisions/memory-ledger.md`.
 //!
 //! Shares follow the rule of [`ClientShares`](super::ClientShares), in bytes: a client may take more only
 //! while it holds less than three times the free bytes. Bytes before the proof have a budget of
 //! their own, so they cannot take the clients' memory.
 //!
 //! A client beyond its share waits in the ledger, and is woken when bytes are given back. Before the
-//! proof nothing waits: the address that holds most loses its oldest handshake.
+//! proof nothing waits, because an older handshake is evicted.
 //!
 //! The ledger is thread-local, because a worker shares nothing, and because a buffer that is dropped
 //! anywhere below h2 or hyper cannot refer to it.
@@ -20,6 +20,7 @@ use bytes::Bytes;
 
 use self::books::Ledger;
 use super::ClientKey;
+use super::holdings::Age;
 
 /// What bytes are held for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,9 +29,9 @@ pub(crate) enum BufferClass {
     Handshake,
     /// Requests in flight.
     Request,
-    /// Pieces of responses that clients have not taken.
+    /// Pieces of responses that clients have not taken, encrypted ones included.
     Response,
-    /// TLS records of clients that have proved their keys.
+    /// Received TLS records of clients that have proved their keys.
     Tls,
     /// Windows for uploads.
     Upload,
@@ -93,7 +94,7 @@ pub(crate) fn is_nearly_empty() -> bool {
 
 /// Maximum size of a read from an upstream, in bytes: less, the more clients hold.
 pub(crate) fn max_read() -> usize {
-    LEDGER.with_borrow(|ledger| match ledger.clients.total.saturating_mul(8) / ledger.limit {
+    LEDGER.with_borrow(|ledger| match ledger.clients.total().saturating_mul(8) / ledger.limit {
         0 => usize::MAX,
         1 => MIN_READ << 2,
         2 | 3 => MIN_READ << 1,
@@ -107,14 +108,14 @@ pub(crate) struct Held {
     /// `None`: not counted.
     holder: Option<Holder>,
     bytes: usize,
-    /// The number of its [`Place`]; 0 if it does not wait.
-    place: u64,
+    /// The age of its handshake, or of its wait for a share; 0 if there is none.
+    age: Age,
 }
 
 impl Held {
     /// No bytes yet.
     pub(crate) fn of(holder: Holder) -> Self {
-        Self { holder: Some(holder), bytes: 0, place: 0 }
+        Self { holder: Some(holder), bytes: 0, age: 0 }
     }
 
     /// Holds `bytes` instead of those before. Returns whether the share of the client permits it;
@@ -168,72 +169,86 @@ impl Held {
                 return Poll::Ready(());
             }
             ledger.record_rejection(holder.class);
-            ledger.wait(holder, &mut self.place, context.waker(), 0);
+            self.age = ledger.wait(holder.client, context.waker().clone());
             Poll::Pending
         })
+    }
+
+    /// Whether the windows for uploads of the client cover more records than it has sent.
+    pub(crate) fn has_unused_window(&self) -> bool {
+        let has_unused =
+            |it: Holder| LEDGER.with_borrow(|ledger| ledger.has_unused_window(it.client));
+        self.holder.is_none_or(has_unused)
     }
 
     /// Holds the bytes of a buffer between two calls of its connection, after the proof regardless
     /// of the share. Returns whether the connection may go on: a handshake may not if it was
     /// evicted, or if there is no room for it.
     pub(crate) fn settle(&mut self, bytes: usize, context: &Context<'_>) -> bool {
-        if bytes == self.bytes && self.place == 0 {
-            return true;
-        }
         let Some(holder) = self.holder.filter(|it| it.class == BufferClass::Handshake) else {
             self.set(bytes);
             return true;
         };
-        let is_evicted = self.place != 0 && !self.leave();
-        if is_evicted {
+        let before = self.bytes;
+        if !self.release() {
             return false;
         }
-        let more = bytes.saturating_sub(self.bytes);
-        let (has_room, wakers) = match more {
-            0 => (true, Vec::new()),
-            _ => LEDGER.with_borrow_mut(|ledger| ledger.evict(holder, more)),
-        };
-        wakers.into_iter().for_each(Waker::wake);
-        if has_room {
-            self.set(bytes);
+        if bytes == 0 {
+            return true;
         }
-        if has_room && bytes > 0 {
-            LEDGER.with_borrow_mut(|it| it.wait(holder, &mut self.place, context.waker(), bytes));
-        }
+        let (has_room, evicted) = LEDGER.with_borrow_mut(|ledger| {
+            if self.age == 0 {
+                self.age = ledger.handshakes.next_age();
+            }
+            let entry = (holder.client, self.age);
+            ledger.begin_handshake(entry, bytes, bytes > before, context.waker())
+        });
+        evicted.into_iter().for_each(Waker::wake);
+        self.bytes = if has_room { bytes } else { 0 };
         has_room
     }
 
-    /// Stops waiting. Returns whether it still waited: otherwise it was woken for a share, which
-    /// the next one may take, or its bytes were evicted.
-    fn leave(&mut self) -> bool {
-        let Some(holder) = self.holder.filter(|_| self.place != 0) else { return true };
-        let place = (holder.client, std::mem::take(&mut self.place));
-        let is_handshake = holder.class == BufferClass::Handshake;
+    /// Gives all bytes back. Returns false if those of a handshake were evicted.
+    pub(crate) fn release(&mut self) -> bool {
+        match self.holder {
+            Some(Holder { client, class: BufferClass::Handshake }) => {
+                if std::mem::take(&mut self.bytes) == 0 {
+                    return true;
+                }
+                let end = |it: &RefCell<Ledger>| it.borrow_mut().end_handshake((client, self.age));
+                LEDGER.try_with(end).unwrap_or(true)
+            }
+            Some(_) | None => {
+                self.leave();
+                self.set(0);
+                true
+            }
+        }
+    }
+
+    /// Stops waiting for a share. If the task was woken, the next one may take the share.
+    fn leave(&mut self) {
+        let age = std::mem::take(&mut self.age);
+        let Some(holder) = self.holder.filter(|_| age != 0) else { return };
         let left = LEDGER.try_with(|it| {
             let mut ledger = it.borrow_mut();
-            let waited = ledger.book(holder.class).0.waiting.remove(&place).is_some();
-            (waited, if waited || is_handshake { None } else { ledger.next_waker() })
+            let has_waited = ledger.clients.remove(holder.client, age).is_some();
+            if has_waited { None } else { ledger.next_waker() }
         });
-        let Ok((waited, next)) = left else { return true };
-        if !waited && is_handshake {
-            self.bytes = 0;
-        }
-        next.into_iter().for_each(Waker::wake);
-        waited
+        left.ok().flatten().into_iter().for_each(Waker::wake);
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.leave();
-        self.set(0);
+        self.release();
     }
 }
 
 impl Holder {
     /// Whether the client is within its share.
     pub(crate) fn has_share(self) -> bool {
-        LEDGER.with_borrow_mut(|ledger| ledger.permits(self, 0))
+        LEDGER.with_borrow(|ledger| ledger.permits(self, 0))
     }
 
     /// The same bytes, held by the client until the last part of them is dropped. The charge of the

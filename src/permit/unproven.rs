@@ -1,42 +1,27 @@
-//! Connections whose clients have not proved a key: while no permit is free, the address that holds
-//! most of them loses its oldest one for a new connection.
+//! Connections whose clients have not proved a key. While no permit is free, one of them is evicted
+//! for a new connection, by the rule of [`Holdings::evict`].
 //!
 //! All workers share the connections of one listening address, because they share its permits. Each
-//! connection locks them when it begins and when its handshake ends.
+//! connection locks them twice when it begins, and once when its handshake ends.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::hash::BuildHasherDefault;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::task::AbortHandle;
 
 use super::ClientKey;
-use super::client_shares::KeyItself;
+use super::holdings::{Age, Holdings};
 
 /// The connections of one listening address without a proof of a key.
 #[derive(Debug, Default)]
-pub(crate) struct UnprovenConnections(Mutex<Queues>);
-
-/// The tasks of one client, by age.
-type Queue = BTreeMap<u64, AbortHandle>;
-
-#[derive(Debug, Default)]
-struct Queues {
-    by_client: HashMap<ClientKey, Queue, BuildHasherDefault<KeyItself>>,
-    /// The clients by the number of their connections; of equal ones, the oldest connection last.
-    by_size: BTreeSet<(usize, Reverse<u64>, ClientKey)>,
-    /// The number of connections so far.
-    count: u64,
-}
+pub(crate) struct UnprovenConnections(Mutex<Holdings<AbortHandle>>);
 
 /// A connection without a proof of a key, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Unproven {
     all: Arc<UnprovenConnections>,
     client: ClientKey,
-    age: u64,
+    age: Age,
 }
 
 impl UnprovenConnections {
@@ -48,67 +33,47 @@ impl UnprovenConnections {
         task: impl FnOnce(Unproven) -> F,
     ) {
         let client = ClientKey::before_proof(address);
-        let age = self.queues().next_age();
+        let age = self.lock().next_age();
         let task = tokio::task::spawn_local(task(Unproven { all: Arc::clone(&self), client, age }));
-        self.queues().change(client, |queue| queue.insert(age, task.abort_handle()));
+        self.lock().insert(client, age, 1, task.abort_handle());
     }
 
-    /// Aborts the oldest connection of the address that holds most, for a new one from `address`,
-    /// which loses its own if none holds more. Returns whether there was one.
+    /// Aborts a connection for a new one from `address`. Returns whether there was one.
     pub(crate) fn evict(&self, address: IpAddr) -> bool {
-        let task = self.queues().take_oldest(ClientKey::before_proof(address));
-        task.inspect(AbortHandle::abort).is_some()
+        let evicted = self.lock().evict(ClientKey::before_proof(address), 1);
+        evicted.inspect(|(_, task)| task.abort()).is_some()
     }
 
-    fn queues(&self) -> MutexGuard<'_, Queues> {
+    fn lock(&self) -> MutexGuard<'_, Holdings<AbortHandle>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Queues {
-    fn next_age(&mut self) -> u64 {
-        self.count = self.count.saturating_add(1);
-        self.count
-    }
-
-    fn change<T>(&mut self, client: ClientKey, change: impl FnOnce(&mut Queue) -> T) -> T {
-        let queue = self.by_client.entry(client).or_default();
-        let rank = |queue: &Queue| {
-            let oldest = queue.first_key_value().map(|(age, _)| *age);
-            (queue.len(), Reverse(oldest.unwrap_or_default()), client)
-        };
-        self.by_size.remove(&rank(queue));
-        let changed = change(queue);
-        if queue.is_empty() {
-            self.by_client.remove(&client);
-        } else {
-            self.by_size.insert(rank(queue));
-        }
-        changed
-    }
-
-    fn take_oldest(&mut self, newcomer: ClientKey) -> Option<AbortHandle> {
-        let (size, _, largest) = *self.by_size.last()?;
-        let own = self.by_client.get(&newcomer).map_or(0, BTreeMap::len);
-        let from = if own < size { largest } else { newcomer };
-        self.change(from, BTreeMap::pop_first).map(|(_, task)| task)
     }
 }
 
 impl Unproven {
     /// Counts the connection for another address, which a PROXY header names.
     pub(crate) fn set_address(&mut self, address: IpAddr) {
-        let mut queues = self.all.queues();
-        if let Some(task) = queues.change(self.client, |queue| queue.remove(&self.age)) {
+        let mut all = self.all.lock();
+        if let Some((_, task)) = all.remove(self.client, self.age) {
             self.client = ClientKey::before_proof(address);
-            queues.change(self.client, |queue| queue.insert(self.age, task));
+            all.insert(self.client, self.age, 1, task);
         }
+    }
+
+    /// Records that the client has proved its key. Returns false if the connection was evicted
+    /// before; its task is then aborted after this poll, and must not go on.
+    #[must_use]
+    pub(crate) fn prove(self) -> bool {
+        self.leave()
+    }
+
+    fn leave(&self) -> bool {
+        self.all.lock().remove(self.client, self.age).is_some()
     }
 }
 
 impl Drop for Unproven {
     fn drop(&mut self) {
-        self.all.queues().change(self.client, |queue| queue.remove(&self.age));
+        self.leave();
     }
 }
 
@@ -120,47 +85,63 @@ mod tests {
 
     use super::*;
 
-    /// The ages of the connections that are open, by address.
-    fn open(all: &UnprovenConnections, address: &str) -> Vec<u64> {
-        let client = ClientKey::before_proof(address.parse().unwrap());
-        let queues = all.queues();
-        queues.by_client.get(&client).map_or_else(Vec::new, |it| it.keys().copied().collect())
-    }
+    const ADDRESSES: [&str; 4] = ["2001:db8:0:1::", "2001:db8:0:2::", "192.0.2.1", "192.0.2.9"];
 
     #[tokio::test]
     async fn the_address_with_most_connections_loses_its_oldest_one() {
         let all = Arc::new(UnprovenConnections::default());
-        let of = |address: &str| address.parse::<IpAddr>().unwrap();
-        let [many, same, one, late] =
-            ["2001:db8:0:1::", "2001:db8:0:2::", "192.0.2.1", "192.0.2.9"];
+        let [many, same, one, late] = ADDRESSES.map(|it| it.parse::<IpAddr>().unwrap());
+        let open = || {
+            let all = all.lock();
+            [one, many, late].map(|it| all.size_of(ClientKey::before_proof(it)))
+        };
+        let spawn = |address, then: Option<IpAddr>| {
+            Arc::clone(&all).spawn(address, move |mut guard| async move {
+                then.inspect(|address| guard.set_address(*address));
+                pending::<()>().await;
+            });
+        };
         let tasks = LocalSet::new();
         tasks
             .run_until(async {
-                assert!(!all.evict(of(one)), "there is none");
-                for address in [one, many, same, many] {
-                    Arc::clone(&all).spawn(of(address), |guard| async move {
-                        pending::<()>().await;
-                        drop(guard);
-                    });
-                }
-                assert!(all.evict(of(late)));
-                assert_eq!((open(&all, one), open(&all, many)), (vec![1], vec![3, 4]));
-                assert!(all.evict(of(same)), "its own");
-                assert_eq!((open(&all, one), open(&all, many)), (vec![1], vec![4]));
-                assert!(all.evict(of(late)), "the oldest one of equal addresses");
-                assert_eq!((open(&all, one), open(&all, many)), (vec![], vec![4]));
-                Arc::clone(&all).spawn(of(one), |mut guard| async move {
-                    guard.set_address(of(late));
-                    pending::<()>().await;
-                });
+                assert!(!all.evict(one), "there is none");
+                [one, many, same, many, same].into_iter().for_each(|it| spawn(it, None));
+                assert!(all.evict(late) && all.evict(late));
+                assert_eq!(open(), [1, 2, 0]);
+                assert!(all.evict(same), "its own");
+                assert_eq!(open(), [1, 1, 0]);
+                assert!(!all.evict(late), "each has one that is young");
+                spawn(one, Some(late));
                 yield_now().await;
-                assert_eq!((open(&all, one), open(&all, late)), (vec![], vec![5]));
-                assert!(all.evict(of(late)), "its own of equal ones");
-                assert_eq!((open(&all, late), open(&all, many)), (vec![], vec![4]));
+                assert_eq!(open(), [1, 1, 1]);
+                assert!(all.evict(late), "its own of equal ones");
+                assert_eq!(open(), [1, 1, 0]);
             })
             .await;
         drop(tasks);
-        let queues = all.queues();
-        assert!(queues.by_client.is_empty() && queues.by_size.is_empty());
+        assert!(all.lock().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_evicted_while_it_runs_has_no_proof() {
+        let all = Arc::new(UnprovenConnections::default());
+        let [address, ..] = ADDRESSES.map(|it| it.parse::<IpAddr>().unwrap());
+        let (proved, proofs) = std::sync::mpsc::channel();
+        let tasks = LocalSet::new();
+        for is_evicted in [false, true] {
+            let (all, proved) = (Arc::clone(&all), proved.clone());
+            let evicting = Arc::clone(&all);
+            tasks
+                .run_until(async {
+                    all.spawn(address, move |guard| async move {
+                        assert!(!is_evicted || evicting.evict(address));
+                        proved.send(guard.prove()).unwrap();
+                    });
+                    yield_now().await;
+                })
+                .await;
+            assert_eq!(proofs.try_recv(), Ok(!is_evicted));
+        }
+        assert!(!all.evict(address), "a proof is the end");
     }
 }

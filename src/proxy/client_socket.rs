@@ -2,13 +2,12 @@
 //! close that cannot look complete.
 
 use std::io::{self, IoSlice};
-use std::pin::{Pin, pin};
-use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest};
 use tokio::net::TcpStream;
 use tracing::debug;
 
@@ -20,6 +19,12 @@ use crate::tls_stream::TlsStream;
 pub(crate) trait ClientIo: AsyncRead + AsyncWrite + Unpin + 'static {
     /// The socket below.
     fn tcp(&self) -> &TcpStream;
+
+    /// Ready when a read may meet bytes or an error. The task is woken by the socket, or when the
+    /// client has its share of the memory again.
+    fn poll_readable(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.tcp().poll_read_ready(context).map(drop)
+    }
 
     /// Encrypts bytes for the next flush, and writes nothing to the socket. Returns how many bytes
     /// the buffer took; 0 if it is full.
@@ -34,6 +39,11 @@ impl ClientIo for TlsStream<TcpStream> {
         self.io()
     }
 
+    fn poll_readable(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        ready!(self.poll_read_limit(context));
+        self.io().poll_read_ready(context).map(drop)
+    }
+
     fn buffer_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         Self::buffer_vectored(self, slices)
     }
@@ -42,6 +52,10 @@ impl ClientIo for TlsStream<TcpStream> {
 impl<IO: ClientIo + ?Sized> ClientIo for Box<IO> {
     fn tcp(&self) -> &TcpStream {
         (**self).tcp()
+    }
+
+    fn poll_readable(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        (**self).poll_readable(context)
     }
 
     fn buffer_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
@@ -55,6 +69,10 @@ where
 {
     fn tcp(&self) -> &TcpStream {
         self.get_ref().tcp()
+    }
+
+    fn poll_readable(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.get_mut().poll_readable(context)
     }
 
     fn buffer_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
@@ -82,91 +100,13 @@ pub(crate) fn reset_on_close(tcp: &TcpStream) {
     let _ = SockRef::from(tcp).set_linger(Some(Duration::ZERO));
 }
 
-/// Whether the client has closed its side, although bytes before the FIN may be unread.
-fn has_closed(tcp: &TcpStream) -> bool {
+/// Whether the client has closed its side, although bytes before the FIN may be unread. hyper notices
+/// the close only when it reads, and it does not read while a pipelined request is in its buffer.
+pub(crate) fn has_closed(tcp: &TcpStream) -> bool {
     let ready = pin!(tcp.ready(Interest::READABLE));
     // Polled once, for the state that the runtime has from the kernel.
     match ready.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(Ok(ready)) => ready.is_read_closed(),
         Poll::Ready(Err(_)) | Poll::Pending => false,
-    }
-}
-
-/// Decides when a connection looks for the close of its client.
-pub(crate) trait CloseCheck {
-    /// Whether a check is due, once.
-    fn take_due(&self) -> bool;
-}
-
-/// A connection whose flush fails if the client has closed and a check is due.
-///
-/// hyper notices the close of a client only when it reads, and it does not read while a pipelined
-/// request waits in its buffer.
-#[derive(Debug)]
-pub(crate) struct WithCloseCheck<IO, C> {
-    io: IO,
-    check: Rc<C>,
-}
-
-impl<IO, C> WithCloseCheck<IO, C> {
-    pub(crate) fn new(io: IO, check: Rc<C>) -> Self {
-        Self { io, check }
-    }
-
-    pub(crate) fn into_inner(self) -> IO {
-        self.io
-    }
-}
-
-impl<IO: ClientIo, C: CloseCheck + 'static> ClientIo for WithCloseCheck<IO, C> {
-    fn tcp(&self) -> &TcpStream {
-        self.io.tcp()
-    }
-
-    fn buffer_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.io.buffer_vectored(slices)
-    }
-}
-
-impl<IO: AsyncRead + Unpin, C> AsyncRead for WithCloseCheck<IO, C> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_read(context, buffer)
-    }
-}
-
-impl<IO: ClientIo, C: CloseCheck> AsyncWrite for WithCloseCheck<IO, C> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.check.take_due() && has_closed(self.io.tcp()) {
-            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
-        }
-        Pin::new(&mut self.io).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(context)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(context, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
     }
 }

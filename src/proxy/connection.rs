@@ -26,7 +26,7 @@ use super::client_hello::{self, PlainHttp};
 use super::client_socket::{ClientIo, detect_vanished};
 use super::http;
 use super::open_connection::tls_facts::TlsFacts;
-use super::open_connection::{OpenConnection, record_judgement};
+use super::open_connection::{OpenConnection, client_key, record_judgement};
 use super::proxy_protocol;
 use super::tcp;
 use super::worker::Worker;
@@ -80,14 +80,17 @@ async fn establish(
         Ok(outcome) => outcome,
         Err(_) => Err(HandshakeFailure::new(HandshakeResult::Timeout)),
     };
-    let HandshakeProgress { peer, service, per_ip, unproven: _unproven } = progress;
-    let (stream, handshake, service) = match outcome {
+    let HandshakeProgress { peer, service, per_ip, unproven } = progress;
+    let (mut stream, handshake, service) = match outcome {
         Ok(established) => established,
         Err(failure) => {
             failure.end(worker, service.as_deref(), peer).await;
             return None;
         }
     };
+    if !unproven.prove() {
+        return None; // evicted by another worker during the last message
+    }
     let elapsed = began.elapsed().as_secs_f64();
     let active = ActiveConnection::new(worker.service_metrics(&service));
     active.0.handshake_duration.observe(elapsed);
@@ -96,6 +99,7 @@ async fn establish(
     let is_over_limit = per_ip.as_ref().is_some_and(|it| it.count > limits.max_connections_per_ip);
     let verifier = &service.client_verifier;
     let identity = ClientIdentity::new(peer, stream.state(), handshake, verifier);
+    stream.set_client(client_key(&identity));
     let guards = ConnectionGuards { _active: active, _per_ip: per_ip, _permit: permit };
     Some(Established { stream, service, identity, is_over_limit, guards })
 }
@@ -133,7 +137,7 @@ struct HandshakeProgress {
     /// The service that the SNI names.
     service: Option<Arc<Service>>,
     per_ip: Option<PerIpGuard>,
-    /// Held until the handshake has succeeded, or until a failed one is closed.
+    /// Held until the client has proved its key, or until a failed handshake is closed.
     unproven: Unproven,
 }
 
@@ -264,7 +268,6 @@ async fn admit(worker: Rc<Worker>, established: Established) -> Option<Admitted>
     if is_over_limit && !is_rejected {
         open.reject_over_limit();
     }
-    stream.set_holder(Holder { client: open.client_key(), class: BufferClass::Tls });
     Some(Admitted { stream, open, metrics, guards })
 }
 

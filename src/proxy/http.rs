@@ -147,8 +147,8 @@ fn handle(
     let checked = check(&http, began, request, client);
     async move {
         let mut response = match checked {
-            CheckedRequest::Forwarded { request, purpose, tunnel, in_flight } => {
-                forward(&http, request, purpose, tunnel, in_flight).await
+            CheckedRequest::Forwarded { upstream, request, purpose, tunnel, in_flight } => {
+                forward(&http, &upstream, request, purpose, tunnel, in_flight).await
             }
             CheckedRequest::Rejected(responding) => responding.await,
         };
@@ -170,6 +170,7 @@ fn handle(
 /// A request whose head was checked.
 enum CheckedRequest {
     Forwarded {
+        upstream: Rc<Upstream>,
         request: OutgoingRequest,
         purpose: Purpose,
         tunnel: Option<oneshot::Receiver<Http2Duplex>>,
@@ -200,7 +201,8 @@ fn check(
             response::rejection(&parts, rejection, in_flight)
         }));
     }
-    if !in_flight.take_share(parts.method == Method::CONNECT) {
+    let upstream = http.upstream();
+    if !in_flight.take_share(parts.method == Method::CONNECT, upstream.may_speak_http2()) {
         return CheckedRequest::Rejected(Box::pin(async move {
             in_flight.discard_body(body).await;
             response::over_share(in_flight)
@@ -229,7 +231,7 @@ fn check(
     );
     let attempts = in_flight.record().and_then(|record| record.failed_attempts());
     let request = Box::new(Request::from_parts(parts, body.with(own_fields, attempts)));
-    CheckedRequest::Forwarded { request, purpose, tunnel: client.tunnel, in_flight }
+    CheckedRequest::Forwarded { upstream, request, purpose, tunnel: client.tunnel, in_flight }
 }
 
 fn is_switching(response: &Response<ResponseBody>) -> bool {
@@ -239,6 +241,7 @@ fn is_switching(response: &Response<ResponseBody>) -> bool {
 /// Sends a request to the upstream. Returns its response, or an error response of keygate.
 async fn forward(
     http: &Rc<HttpConnection>,
+    upstream: &Upstream,
     mut request: OutgoingRequest,
     mut purpose: Purpose,
     tunnel_client: Option<oneshot::Receiver<Http2Duplex>>,
@@ -246,12 +249,6 @@ async fn forward(
 ) -> Response<ResponseBody> {
     if let Some(delay) = http.resets.delay() {
         Box::pin(sleep(delay)).await; // rare, as the client has reset many streams
-    }
-    let upstream = http.upstream();
-    if upstream.may_speak_http2() && !in_flight.take_response_window() {
-        drop(request);
-        Box::pin(in_flight.discard_rest()).await;
-        return response::over_share(in_flight);
     }
     if purpose == Purpose::Upgrade && !upstream.can_upgrade() {
         // An upgrade may be ignored (RFC 9110, section 7.8), and h2c servers know none.
@@ -265,7 +262,7 @@ async fn forward(
     if let Some(record) = in_flight.record() {
         record.begin_exchange();
     }
-    let outcome = send(http, &upstream, request, purpose).await;
+    let outcome = send(http, upstream, request, purpose).await;
     drop(wait);
     if let Some(record) = in_flight.record() {
         record.set_upstream_time(in_flight.began().elapsed());

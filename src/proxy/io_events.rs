@@ -37,6 +37,10 @@ impl<IO, O> WithIoEvents<IO, O> {
     pub(crate) fn get_ref(&self) -> &IO {
         &self.io
     }
+
+    pub(crate) fn get_mut(&mut self) -> &mut IO {
+        &mut self.io
+    }
 }
 
 impl<IO, O: IoEvents> WithIoEvents<IO, O> {

@@ -2,8 +2,8 @@
 //!
 //! A client is judged when its connection is admitted and again after every swap of the snapshot.
 //! A client that is then rejected, or whose certificate expires, is evicted: requests in flight
-//! finish, new ones get 403, and the connection closes within `evict_within`. A tunnel of a client
-//! whose key is proved to be compromised closes at once.
+//! finish, new ones get 403, and the connection closes within `evict_within`. A connection with
+//! tunnels closes at once if the client's key is proved to be compromised.
 
 pub(crate) mod state;
 pub(crate) mod tls_facts;
@@ -27,6 +27,11 @@ use crate::config::{AlpnProtocol, Protocol};
 use crate::metrics::ServiceMetrics;
 use crate::permit::ClientKey;
 use crate::snapshot::{Routes, Service, Snapshot};
+
+/// The client with this identity, for limits that count by client.
+pub(crate) fn client_key(identity: &ClientIdentity) -> ClientKey {
+    ClientKey::new(identity.leaf().map(AsRef::as_ref), identity.peer().ip())
+}
 
 /// Counts a judgement, and logs it unless the client is admitted.
 pub(crate) fn record_judgement(
@@ -144,8 +149,7 @@ impl OpenConnection {
 
     /// The client, for limits that count by client.
     pub(crate) fn client_key(&self) -> ClientKey {
-        let leaf = self.identity.leaf().map(AsRef::as_ref);
-        ClientKey::new(leaf, self.identity.peer().ip())
+        client_key(&self.identity)
     }
 
     /// Whether the last request that was for this service had the same host.
@@ -252,7 +256,7 @@ impl OpenConnection {
         time: SystemTime,
     ) -> usize {
         if self.is_evicted.get() {
-            return 0;
+            return self.judge_tunnels(snapshot, time);
         }
         let before = Arc::clone(&self.service.borrow());
         let Some(service) = snapshot.current(&before) else {
@@ -294,13 +298,28 @@ impl OpenConnection {
         if is_rejected {
             let judgement = self.judgement.borrow();
             self.evict(forbidden(judgement.rejection()));
-            // Others have a key that is proved, and a tunnel has no request to finish.
-            let is_proved = matches!(judgement.verdict.by_filters(), Verdict::Confirmed(_));
-            if is_proved && self.state.kind() == ConnectionKind::Tunnel {
-                self.state.close(Close::Abort);
-            }
+            self.close_tunnels(&judgement);
         }
         verified + judged
+    }
+
+    /// Judges an evicted client that still has tunnels. Returns the work that was done.
+    fn judge_tunnels(&self, snapshot: &Snapshot, time: SystemTime) -> usize {
+        if !self.state.carries_tunnel() {
+            return 0;
+        }
+        let policy = &self.service.borrow().config.policy;
+        self.close_tunnels(&self.identity.judge(&snapshot.guard, policy, time));
+        self.identity.path_length()
+    }
+
+    /// Closes a connection with tunnels at once if the client's key is proved to be compromised.
+    /// Others have such a key, and a tunnel has no request to finish.
+    fn close_tunnels(&self, judgement: &Judgement) {
+        let is_proved = matches!(judgement.verdict.by_filters(), Verdict::Confirmed(_));
+        if is_proved && self.state.carries_tunnel() {
+            self.state.close(Close::Abort);
+        }
     }
 
     /// Whether the client is clean: answers change its judgement only if they confirm a key.
@@ -308,11 +327,13 @@ impl OpenConnection {
         self.judgement.borrow().verdict == Verdict::Clean
     }
 
-    /// The questions that the last judgement leaves open, if the client is still served.
+    /// The questions that the last judgement leaves open, if the client is still served. Tunnels of
+    /// an evicted client are.
     pub(crate) fn open_questions(&self, snapshot: &Snapshot, time: SystemTime) -> OpenQuestions {
         let service = self.service.borrow();
         let policy = &service.config.policy;
-        if self.is_evicted.get() || !self.judgement.borrow().leaves_questions(policy.judge) {
+        let is_closing = self.is_evicted.get() && !self.state.carries_tunnel();
+        if is_closing || !self.judgement.borrow().leaves_questions(policy.judge) {
             return OpenQuestions::default();
         }
         self.identity.with_path(|path| snapshot.guard.open_questions(policy, path, time))

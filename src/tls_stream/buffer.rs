@@ -13,15 +13,15 @@ use crate::permit::ledger::{Held, Holder};
 /// 64 KiB, the maximum of rustls, fits with the headers of its records.
 pub(super) const BUFFER: usize = 17 * 4096;
 
-/// Size up to which bytes that wait get a buffer of their own size, in bytes. The maximum of a
-/// ClientHello with the headers of its records.
+/// Size up to which bytes that wait get a buffer of their own size, in bytes: a full record. The
+/// maximum of a ClientHello with the headers of its records.
 pub(super) const SMALL: usize = BUFFER / 4;
 
 /// Bytes of a record that a client may send while it holds its share of the memory, 2 KiB. Frames
 /// that let its responses go on are shorter; a longer record waits.
 const FEW: usize = 2 << 10;
 
-/// The kind of the error of a handshake that has no room in the memory.
+/// The kind of the error of a handshake that was evicted, or that has no room in the memory.
 pub(crate) const OVER_SHARE: io::ErrorKind = io::ErrorKind::OutOfMemory;
 
 /// Maximum number of unused large buffers that a thread keeps: one to read, one to write.
@@ -49,9 +49,11 @@ impl Buffer {
         Self { held: Held::of(holder), ..Self::default() }
     }
 
-    /// Counts the memory for another holder from now on.
+    /// Counts the memory for another holder from now on, regardless of its share.
     pub(super) fn set_holder(&mut self, holder: Holder) {
+        self.shrink();
         self.held = Held::of(holder);
+        self.held.set(self.bytes.len());
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -107,8 +109,22 @@ impl Buffer {
         self.end = self.end.saturating_add(count).min(self.bytes.len());
     }
 
-    /// Waits for bytes from `io`, and reads `limit` bytes at most. 0 if the peer has closed. While
-    /// the client holds its share of the memory, [`FEW`] bytes are read.
+    /// Ready with the maximum size of the next read, in bytes. While the client holds its share of
+    /// the memory, this is the rest of [`FEW`] bytes, or of a record if the client has uploads. A
+    /// client whose uploads stopped could not end them, and would hold their windows.
+    pub(super) fn poll_limit(&mut self, context: &Context<'_>) -> Poll<usize> {
+        if self.held.has_share() {
+            return Poll::Ready(BUFFER);
+        }
+        let limit = if self.held.has_unused_window() { SMALL } else { FEW };
+        match limit.saturating_sub(self.len()) {
+            0 => self.held.poll_share(context).map(|()| BUFFER),
+            rest => Poll::Ready(rest),
+        }
+    }
+
+    /// Waits for bytes from `io`, and reads `limit` bytes at most, or [`Self::poll_limit`] if that is
+    /// less. 0 if the peer has closed.
     ///
     /// # Errors
     /// Returns an error if the read fails, or if the buffer is full.
@@ -118,13 +134,7 @@ impl Buffer {
         limit: usize,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
-        let mut limit = limit;
-        if !self.held.has_share() {
-            match FEW.saturating_sub(self.len()) {
-                0 => ready!(self.held.poll_share(context)),
-                few => limit = limit.min(few),
-            }
-        }
+        let limit = limit.min(ready!(self.poll_limit(context)));
         let room = self.room();
         if room.is_empty() {
             let error = io::Error::new(io::ErrorKind::InvalidData, "message buffer full");
@@ -159,7 +169,7 @@ impl Buffer {
     pub(super) fn clear(&mut self) {
         self.consume(usize::MAX);
         self.shrink();
-        self.held.set(0);
+        self.held.release();
     }
 
     /// Counts the memory until the next call, without what can be given back.
@@ -171,7 +181,7 @@ impl Buffer {
         if self.held.settle(self.bytes.len(), context) {
             return Ok(());
         }
-        Err(io::Error::new(OVER_SHARE, "no memory for a handshake of this address"))
+        Err(io::Error::new(OVER_SHARE, "no memory for this handshake"))
     }
 
     /// Gives a large buffer back if few bytes are left. They move to one of their own size.

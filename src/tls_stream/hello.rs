@@ -12,9 +12,8 @@ use super::TlsStream;
 use super::buffer::{Buffer, SMALL};
 use crate::permit::ledger::Holder;
 
-/// Maximum length of a ClientHello, in bytes: 16 KiB. Browsers send 2 KiB with a post-quantum key
-/// share; a session ticket is the rest.
-const MAX_MESSAGE: usize = 16 << 10;
+/// Maximum payload of a record, in bytes (RFC 8446, section 5.1).
+const MAX_PAYLOAD: usize = 16 << 10;
 /// The content type of a record with handshake messages (RFC 8446, section 5.1).
 const HANDSHAKE: u8 = 22;
 /// The type of a ClientHello (section 4).
@@ -28,7 +27,8 @@ pub(crate) const DECODE_ERROR: [u8; 7] = [21, 3, 3, 0, 2, 2, 50];
 /// A connection that begins with a ClientHello.
 pub(crate) struct ClientHello<IO> {
     io: IO,
-    /// Every byte that the client has sent, at most [`SMALL`].
+    /// Every byte that the client has sent, at most [`SMALL`]. Browsers send 2 KiB with a post-quantum
+    /// key share; a session ticket is the rest.
     incoming: Buffer,
     holder: Holder,
     server_name: Option<Box<str>>,
@@ -50,8 +50,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> ClientHello<IO> {
     /// Waits for bytes of the client. Returns their number; 0 if the client has closed.
     ///
     /// # Errors
-    /// Returns an error if the connection fails, or if the client's address holds its share of the
-    /// memory.
+    /// Returns an error if the connection fails, or if there is no memory for its handshake.
     pub(crate) async fn read(&mut self) -> io::Result<usize> {
         poll_fn(|context| {
             let limit = SMALL.saturating_sub(self.incoming.len());
@@ -77,14 +76,12 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> ClientHello<IO> {
     /// Returns an error if the bytes begin no acceptable ClientHello.
     pub(crate) fn parse(&mut self) -> Result<bool, HelloError> {
         let mut bytes = self.incoming.filled();
-        match Progress::of(bytes) {
-            Progress::Incomplete if bytes.len() < SMALL => return Ok(false),
-            Progress::Incomplete | Progress::TooLong => {
-                let error =
-                    io::Error::new(io::ErrorKind::InvalidData, "the ClientHello is too long");
-                return Err(HelloError { error, alert: DECODE_ERROR.into() });
+        if !is_complete(bytes) {
+            if bytes.len() < SMALL {
+                return Ok(false);
             }
-            Progress::Complete => {}
+            let error = io::Error::new(io::ErrorKind::InvalidData, "the ClientHello is too long");
+            return Err(HelloError { error, alert: DECODE_ERROR.into() });
         }
         let mut acceptor = Acceptor::default();
         while !bytes.is_empty() {
@@ -135,45 +132,30 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> ClientHello<IO> {
     }
 }
 
-/// How much of a ClientHello has arrived.
-enum Progress {
-    /// All of it, or bytes that rustls rejects.
-    Complete,
-    Incomplete,
-    /// It is longer than [`MAX_MESSAGE`].
-    TooLong,
-}
-
-impl Progress {
-    /// Looks at the headers of the records and of the message, and at nothing else.
-    fn of(mut bytes: &[u8]) -> Self {
-        let (mut received, mut header) = (0_usize, 0_u32);
-        while let [kind, rest @ ..] = bytes {
-            let [_, _, high, low, payload @ ..] = rest else {
-                return if *kind == HANDSHAKE { Self::Incomplete } else { Self::Complete };
-            };
-            let size: usize = u16::from_be_bytes([*high, *low]).into();
-            if *kind != HANDSHAKE || size == 0 || size > MAX_MESSAGE {
-                return Self::Complete; // rustls rejects it
-            }
-            let part = payload.get(..size).unwrap_or(payload);
-            for byte in part.iter().take(MESSAGE_HEADER.saturating_sub(received)) {
-                header = header << 8 | u32::from(*byte);
-            }
-            received = received.saturating_add(part.len());
-            if received >= MESSAGE_HEADER {
-                let [kind, length @ ..] = header.to_be_bytes();
-                let length = length.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
-                if kind == CLIENT_HELLO && length > MAX_MESSAGE {
-                    return Self::TooLong;
-                }
-                if kind != CLIENT_HELLO || received >= MESSAGE_HEADER.saturating_add(length) {
-                    return Self::Complete;
-                }
-            }
-            let Some(next) = payload.get(size..) else { return Self::Incomplete };
-            bytes = next;
+/// Whether all of a ClientHello has arrived, or bytes that rustls rejects. Looks at the headers of the
+/// records and of the message, and at nothing else.
+fn is_complete(mut bytes: &[u8]) -> bool {
+    let (mut received, mut header) = (0_usize, 0_u32);
+    while let [kind, rest @ ..] = bytes {
+        let [_, _, high, low, payload @ ..] = rest else { return *kind != HANDSHAKE };
+        let size: usize = u16::from_be_bytes([*high, *low]).into();
+        if *kind != HANDSHAKE || size == 0 || size > MAX_PAYLOAD {
+            return true; // rustls rejects it
         }
-        Self::Incomplete
+        let part = payload.get(..size).unwrap_or(payload);
+        for byte in part.iter().take(MESSAGE_HEADER.saturating_sub(received)) {
+            header = header << 8 | u32::from(*byte);
+        }
+        received = received.saturating_add(part.len());
+        if received >= MESSAGE_HEADER {
+            let [kind, length @ ..] = header.to_be_bytes();
+            let length = length.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
+            if kind != CLIENT_HELLO || received >= MESSAGE_HEADER.saturating_add(length) {
+                return true;
+            }
+        }
+        let Some(next) = payload.get(size..) else { return false };
+        bytes = next;
     }
+    false
 }

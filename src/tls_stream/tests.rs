@@ -6,6 +6,7 @@ mod transfer;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Waker;
@@ -177,8 +178,10 @@ fn receive(client: &mut ClientConnection, pipe: &Pipe) -> Result<(), Error> {
     Ok(())
 }
 
+const NONE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
 async fn accept(pipe: Pipe, config: Arc<ServerConfig>) -> Accepted {
-    let client = ClientKey::new(None, std::net::Ipv4Addr::LOCALHOST.into());
+    let client = ClientKey::new(None, NONE);
     let mut hello = ClientHello::new(pipe, Holder { client, class: BufferClass::Handshake });
     loop {
         match hello.read().await {
@@ -207,9 +210,16 @@ type Accepted = Result<Box<TlsStream<Pipe>>, (io::Error, Pipe)>;
 
 /// Carries the messages of a handshake until the server's end is complete.
 fn handshake(configs: &Configs, read_size: usize) -> (ClientConnection, Pipe, Accepted) {
+    handshake_of(new_client(configs), configs, read_size)
+}
+
+fn handshake_of(
+    mut client: ClientConnection,
+    configs: &Configs,
+    read_size: usize,
+) -> (ClientConnection, Pipe, Accepted) {
     let pipe = Pipe::default();
     pipe.0.borrow_mut().read_size = read_size;
-    let mut client = new_client(configs);
     let accepted = {
         let mut accepting = pin!(accept(pipe.clone(), Arc::clone(&configs.server)));
         loop {

@@ -27,7 +27,7 @@ pub(super) struct HandshakeFailure {
     /// The server name that no service has.
     pub(super) sni: Option<String>,
     pub(super) tcp: Option<TcpStream>,
-    /// The client's address has too many connections, or its share of the memory for handshakes.
+    /// The client's address has too many connections, or there is no memory for the handshake.
     pub(super) is_over_limit: bool,
 }
 

@@ -20,7 +20,6 @@ use hyper::service::{HttpService, service_fn};
 use hyper::{Request, StatusCode, Version};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::in_flight::HttpConnection;
@@ -28,7 +27,7 @@ use super::response::ResponseBody;
 use super::{ClientChannels, ClientConnection, ConnectionEnd, drive, handle, upgrade};
 use crate::lingering_close;
 use crate::metrics::ServiceMetrics;
-use crate::proxy::client_socket::{ClientIo, WithCloseCheck, reset_on_close};
+use crate::proxy::client_socket::{ClientIo, has_closed, reset_on_close};
 use crate::proxy::message::incoming::{HttpError, Incoming};
 use crate::proxy::message::informational::WithInformational;
 use crate::proxy::open_connection::OpenConnection;
@@ -58,7 +57,7 @@ where
             io = idle;
             open.state.set_hibernating(true);
             metrics.connections_hibernating.inc();
-            wait_for_event(io.tcp(), &open.state).await;
+            wait_for_event(&mut io, &open.state).await;
             metrics.connections_hibernating.dec();
             open.state.set_hibernating(false);
         }
@@ -66,9 +65,9 @@ where
 }
 
 /// Waits until the client sends something, closes or vanishes, or the worker closes the connection.
-async fn wait_for_event(tcp: &TcpStream, state: &ConnectionState) {
+async fn wait_for_event(io: &mut impl ClientIo, state: &ConnectionState) {
     poll_fn(|context| {
-        let is_readable = tcp.poll_read_ready(context).is_ready(); // errors are met by the next read
+        let is_readable = io.poll_readable(context).is_ready();
         let is_closed = state.poll_close_requested(context).is_ready();
         if is_readable || is_closed { Poll::Ready(()) } else { Poll::Pending }
     })
@@ -76,7 +75,7 @@ async fn wait_for_event(tcp: &TcpStream, state: &ConnectionState) {
 }
 
 /// The layers between hyper and a client's connection.
-type Http1Io<IO> = TokioIo<Resumable<WithInformational<WithCloseCheck<IO, ConnectionState>>>>;
+type Http1Io<IO> = TokioIo<WithInformational<Resumable<IO>>>;
 
 /// Serves requests. Returns the connection if it is idle and may hibernate, and closes it
 /// otherwise.
@@ -107,18 +106,17 @@ where
             let client = ClientChannels { informational, tunnel: None };
             handle(http, Instant::now(), request.map(Incoming::Http1), client)
         });
-        let layers = WithCloseCheck::new(io, Rc::clone(state));
-        let layers = WithInformational::new(layers, http.informational.clone());
         let keeps_open = Rc::<Cell<bool>>::default();
-        let layers = Resumable { io: layers, unread, keeps_open: Rc::clone(&keeps_open) };
+        let layers =
+            Resumable { io, unread, keeps_open: Rc::clone(&keeps_open), state: Rc::clone(state) };
+        let layers = WithInformational::new(layers, http.informational.clone());
         let connection = builder.serve_connection(TokioIo::new(layers), service);
         let mut connection = Http1Server { connection, http: &http, keeps_open };
         let end = drive(&mut connection, &http.open).await;
         let into_io = |connection: http1::Connection<Http1Io<_>, _>| {
             let parts = connection.into_parts();
             let layers: Http1Io<_> = parts.io;
-            let (layers, read) = layers.into_inner().into_parts(parts.read_buf);
-            (layers.into_inner().into_inner(), read)
+            layers.into_inner().into_inner().into_parts(parts.read_buf)
         };
         let connection = connection.connection;
         match (end, http.upgrade.take()) {
@@ -242,6 +240,7 @@ struct Resumable<IO> {
     io: IO,
     unread: Bytes,
     keeps_open: Rc<Cell<bool>>,
+    state: Rc<ConnectionState>,
 }
 
 impl<IO> Resumable<IO> {
@@ -271,7 +270,7 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Resumable<IO> {
     }
 }
 
-impl<IO: AsyncWrite + Unpin> AsyncWrite for Resumable<IO> {
+impl<IO: ClientIo> AsyncWrite for Resumable<IO> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -281,6 +280,9 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Resumable<IO> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.state.take_close_check() && has_closed(self.io.tcp()) {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
         Pin::new(&mut self.io).poll_flush(context)
     }
 
@@ -306,8 +308,12 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Resumable<IO> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::net::TcpStream;
+
     use super::*;
     use crate::proxy::io_events::WithIoEvents;
+    use crate::proxy::open_connection::state::ConnectionKind;
+    use crate::proxy::open_connection::state::tests::LIMITS;
     use crate::tls_stream::TlsStream;
 
     type Io = WithIoEvents<Box<TlsStream<TcpStream>>, Rc<ConnectionState>>;
@@ -336,12 +342,14 @@ mod tests {
     async fn bytes_that_were_not_read_follow_those_that_hyper_has_read() {
         use tokio::io::AsyncReadExt;
 
+        let state = ConnectionState::new(&LIMITS, ConnectionKind::Http1);
         let sent: Vec<u8> = (0..=255).cycle().take(20_000).collect();
         for taken in [0, 8192, 20_000] {
             let mut resumed = Resumable {
                 io: tokio::io::empty(),
                 unread: Bytes::from(sent.clone()),
                 keeps_open: Rc::default(),
+                state: Rc::clone(&state),
             };
             let mut read = vec![0; taken];
             resumed.read_exact(&mut read).await.unwrap();

@@ -206,6 +206,7 @@ pub(crate) struct RequestInFlight {
     upload: Option<RequestUpload>,
     record: Option<Box<Record>>,
     held: Held,
+    is_tunnel: bool,
     /// Whether the request counts as an upload in flight.
     holds_window: bool,
     is_http2: bool,
@@ -241,6 +242,7 @@ impl RequestInFlight {
             upload,
             record,
             held,
+            is_tunnel: false,
             holds_window: false,
             is_http2: parts.version == Version::HTTP_2,
             expects_continue: parts.headers.contains_key(header::EXPECT),
@@ -248,24 +250,15 @@ impl RequestInFlight {
     }
 
     /// Takes the memory of the request from the client's share. Returns whether there is enough. A
-    /// tunnel takes a window as an upload does.
+    /// tunnel takes a window as an upload does. A server of HTTP/2 may fill the window of its response
+    /// before the client reads.
     #[must_use]
-    pub(crate) fn take_share(&mut self, is_tunnel: bool) -> bool {
+    pub(crate) fn take_share(&mut self, is_tunnel: bool, has_http2_server: bool) -> bool {
+        let window = if has_http2_server { RESPONSE_WINDOW as usize } else { 0 };
         let more = |uploads: usize| uploads.saturating_add(1);
         self.holds_window = is_tunnel || self.upload.is_some();
         let has_share = (!self.holds_window || self.http.uploads.borrow_mut().change(more))
-            && self.held.resize(REQUEST);
-        if !has_share {
-            self.http.log_over_share(BufferClass::Request);
-        }
-        has_share
-    }
-
-    /// Takes the window of a response over HTTP/2 from the client's share, which its server may fill
-    /// before the client reads. Returns whether there is enough.
-    #[must_use]
-    pub(super) fn take_response_window(&mut self) -> bool {
-        let has_share = self.held.resize(REQUEST.saturating_add(RESPONSE_WINDOW as usize));
+            && self.held.resize(REQUEST.saturating_add(window));
         if !has_share {
             self.http.log_over_share(BufferClass::Request);
         }
@@ -368,8 +361,10 @@ impl RequestInFlight {
     }
 
     /// Records that the request becomes a tunnel: its response is complete.
-    pub(crate) fn become_tunnel(&self, status: StatusCode) {
+    pub(crate) fn become_tunnel(&mut self, status: StatusCode) {
         self.observe_duration();
+        self.is_tunnel = true;
+        self.http.open.state.change_tunnels(|tunnels| tunnels.saturating_add(1));
         if let Some(record) = &self.record {
             record.set_status(status.as_u16());
         }
@@ -396,6 +391,9 @@ impl Drop for RequestInFlight {
                 self.http.left_unread.set(true);
             }
         }
+        if self.is_tunnel {
+            self.http.open.state.change_tunnels(|tunnels| tunnels.saturating_sub(1));
+        }
         self.http.open.end_request();
     }
 }
@@ -415,4 +413,23 @@ fn request_line(parts: &Parts, request_id: Option<&HeaderValue>) -> RequestLine 
     }
     line.set_client(parts.headers.get(header::USER_AGENT), parts.headers.get(header::REFERER));
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use super::*;
+    use crate::permit::ledger;
+
+    #[test]
+    fn an_upload_beyond_the_share_of_its_client_is_rejected() {
+        ledger::set_limit(1 << 20); // 576 KiB for one client
+        let client = ClientKey::new(None, IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        let held = Held::of(Holder { client, class: BufferClass::Upload });
+        let mut uploads = Uploads { count: 0, window: 256 << 10, held };
+        let began = [1, 2, 3].map(|count| uploads.change(|_| count));
+        assert_eq!(began, [true, true, false]);
+        assert!(uploads.change(|_| 2));
+    }
 }

@@ -61,7 +61,7 @@ pub(crate) fn begin_stream(
     client: oneshot::Receiver<Http2Duplex>,
     accepted: UpstreamResponse,
     tunnel: Tunnel,
-    in_flight: RequestInFlight,
+    mut in_flight: RequestInFlight,
 ) -> Response<ResponseBody> {
     in_flight.become_tunnel(StatusCode::OK);
     let http = Rc::clone(http);

@@ -14,7 +14,6 @@ use atomic_waker::AtomicWaker;
 
 use self::hibernation::Rest;
 use crate::config::LimitsConfig;
-use crate::proxy::client_socket::CloseCheck;
 use crate::proxy::io_events::IoEvents;
 
 /// Maximum time of a graceful close without requests in flight; the connection is aborted then. An
@@ -93,6 +92,8 @@ struct InFlight {
     requests: u32,
     /// Requests that wait for the upstream and not for the client.
     waiting_for_upstream: u32,
+    /// Streams that have become tunnels.
+    tunnels: u32,
 }
 
 /// Bytes that a tunnel has carried.
@@ -173,10 +174,25 @@ impl ConnectionState {
         self.phase.set(ActivityPhase::Idle(Instant::now()));
     }
 
+    /// Changes the number of streams that are tunnels.
+    pub(crate) fn change_tunnels(&self, change: impl FnOnce(u32) -> u32) {
+        self.change_in_flight(|in_flight| in_flight.tunnels = change(in_flight.tunnels));
+    }
+
+    /// Whether the connection or one of its streams is a tunnel.
+    pub(crate) fn carries_tunnel(&self) -> bool {
+        self.kind.get() == ConnectionKind::Tunnel || self.in_flight.get().tunnels > 0
+    }
+
     /// The close that was requested since the last call. Called whenever the connection is polled.
     pub(crate) fn take_close(&self, context: &Context<'_>) -> Option<Close> {
         self.waker.register(context.waker());
         self.close.take()
+    }
+
+    /// Whether the next flush must look for the close of the client, once.
+    pub(crate) fn take_close_check(&self) -> bool {
+        self.close_check.take()
     }
 
     /// Ready when a close has been requested. The close stays for [`Self::take_close`].
@@ -384,11 +400,5 @@ impl IoEvents for Rc<ConnectionState> {
     }
 }
 
-impl CloseCheck for ConnectionState {
-    fn take_due(&self) -> bool {
-        self.close_check.take()
-    }
-}
-
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -145,15 +145,15 @@ fn a_full_buffer_takes_nothing_until_it_is_flushed() {
 }
 
 #[test]
-fn a_client_that_holds_its_share_goes_on_with_short_records() {
+fn a_client_that_holds_its_share_goes_on_with_short_records_and_with_its_uploads() {
     ledger::set_limit(1 << 20);
     let mut ends = Ends::new(&configs(&TLS13), 0);
     assert!(ends.read(1).is_empty());
     ends.deliver(&mut Vec::new());
-    let client = ClientKey::new(None, std::net::Ipv4Addr::LOCALHOST.into());
-    let holder = Holder { client, class: BufferClass::Tls };
-    ends.server.set_holder(holder);
-    let mut share = Held::of(holder);
+    let client = ClientKey::new(None, NONE);
+    ends.server.set_client(client);
+    let [mut share, mut upload] = [BufferClass::Response, BufferClass::Upload]
+        .map(|class| Held::of(Holder { client, class }));
     share.set(700 << 10);
     ends.write(b"short");
     assert_eq!(ends.read(100), b"short");
@@ -164,8 +164,37 @@ fn a_client_that_holds_its_share_goes_on_with_short_records() {
     let written = ends.poll_write(&data(100_000)).map(Result::unwrap);
     assert_eq!(written, Poll::Ready(16 << 10), "one record");
     assert!(ends.memory() <= 20 << 10, "{}", ends.memory());
+    let read_limit = |ends: &mut Ends| ends.server.poll_read_limit(&context());
+    assert!(read_limit(&mut ends).is_pending(), "a part of a record waits");
+    upload.set(64 << 10);
+    assert!(read_limit(&mut ends).is_ready());
+    assert!(ends.read(100) == long, "its window covers the record");
+    upload.set(0);
+    ends.write(&long);
+    assert!(ends.poll_read(100).is_pending());
     share.set(0);
+    assert!(read_limit(&mut ends).is_ready());
     assert!(ends.read(100) == long);
+}
+
+#[test]
+fn data_behind_a_handshake_counts_for_the_client() {
+    ledger::set_limit(64 << 10); // 12 KiB for the handshakes of one address
+    let configs = configs(&TLS13);
+    let mut client = new_client(&configs);
+    let sent = data(30_000);
+    client.writer().write_all(&sent).unwrap();
+    let (client, pipe, accepted) = handshake_of(client, &configs, 0);
+    let server = accepted.map_err(|(error, _)| error).unwrap();
+    let mut ends = Ends { client, server, pipe };
+    ends.server.set_client(ClientKey::new(Some(b"proved"), NONE));
+    assert!(bytes_of(BufferClass::Handshake) == 0 && bytes_of(BufferClass::Tls) > 0);
+    ledger::set_limit(usize::MAX);
+    assert!(ends.read(100) == sent);
+}
+
+fn bytes_of(class: BufferClass) -> usize {
+    ledger::usage()[class as usize].bytes
 }
 
 #[test]

@@ -22,7 +22,8 @@ use crate::support::http2::{Came, END_HEADERS, HEADERS, Http2, RST_STREAM, frame
 use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki, RevocationList};
-use crate::support::proxy::{Configuration, Configure};
+use crate::support::proof_source::{fingerprint, proof_of};
+use crate::support::proxy::{Configuration, Configure, Proxy};
 use crate::support::{before, write_filter, write_revision};
 
 const GET: &str = "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
@@ -357,6 +358,24 @@ fn a_tunnel_over_http2_ends_with_the_connection_of_its_client() {
     assert_eq!(client.next(), Came::GoAway(0));
     scene.count("connections_active", open, 0.0);
     scene.count("upstream_connections_active", open, 0.0);
+}
+
+#[test]
+fn a_tunnel_over_http2_ends_at_once_if_the_evicted_key_is_proved_compromised() {
+    let proxy = Proxy::to(echo()).policy("evict_within = \"10m\"");
+    let proofs = proxy.pki.path("proofs");
+    std::fs::create_dir(&proofs).unwrap();
+    let proxy = proxy.add("confirm", "proofs = \"proofs\"").start();
+    let mut client = proxy.connect_http2();
+    let fields = request("CONNECT", &[(":protocol", "echo")]);
+    client.send(&frame(HEADERS, END_HEADERS, 1, &fields));
+    assert_eq!(client.next(), Came::Response(OK, 1));
+    write_revision(&proxy.pki.path("lost.pkbf"), &[&proxy.good.spki], 2);
+    assert_eq!(client.next(), Came::GoAway(0));
+    let name = format!("{}.jws", fingerprint(&proxy.good));
+    std::fs::write(proxy.pki.path("new"), proof_of(&proxy.good)).unwrap();
+    std::fs::rename(proxy.pki.path("new"), proofs.join(name)).unwrap();
+    proxy.wait_for_metric("keygate_connections_active{service=\"test\"}", 0.0);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! `KEYGATE_MEMORY=512` takes the numbers of a machine with 512 MiB, and the default budget.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -221,8 +222,45 @@ fn a_client_that_reads_slowly_gets_all_of_its_responses() {
 }
 
 #[test]
-fn uploads_that_no_server_reads_take_the_first_window_of_each_connection() {
-    let short = Scale { connections: 50, budget: "64MiB".to_owned(), growth: 28 * MIB };
+fn a_connection_that_waits_for_its_share_hibernates_until_then() {
+    let origin = Origin::responding(|request, tcp| {
+        let length = if request.head.starts_with("GET") { 1 << 20 } else { 0 };
+        write!(tcp, "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n")?;
+        tcp.write_all(&vec![b'x'; length])
+    });
+    let proxy = Proxy::to(origin).workers(1).set("max_buffered", "1MiB").start();
+    let config = client::config(&proxy.pki, &proxy.good);
+    let name = "localhost".try_into().unwrap();
+    let mut tls = ClientConnection::new(Arc::new(config), name).unwrap();
+    let mut tcp = TcpStream::connect(proxy.address()).unwrap();
+    while tls.is_handshaking() {
+        tls.complete_io(&mut tcp).unwrap();
+    }
+    let mut greedy = proxy.connect_http2();
+    open_windows(&mut greedy);
+    (0..16).for_each(|number| greedy.send_get(2 * number + 1));
+    wait_until("the share", || rejections(&proxy, "response") > 0.0);
+    let mut record = Vec::new();
+    let head = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8000\r\n\r\n";
+    tls.writer().write_all(&[&head[..], &[b'x'; 8000]].concat()).unwrap();
+    tls.write_tls(&mut record).unwrap();
+    let (first, rest) = record.split_at(4000);
+    tcp.write_all(first).unwrap();
+    wait_until("a part of the record", || buffered(&proxy, "tls") > 0.0);
+    proxy.wait_for_metric("keygate_connections_hibernating{service=\"test\"}", 1.0);
+    let asleep = || proxy.metric("keygate_connections_hibernating{service=\"test\"}");
+    assert!((0..50).all(|_| asleep() == 1.0), "it waits without its buffers");
+    drop(greedy);
+    tcp.write_all(rest).unwrap();
+    let mut stream = StreamOwned::new(tls, tcp);
+    let mut status = [0; 12];
+    stream.read_exact(&mut status).unwrap();
+    assert_eq!(&status, b"HTTP/1.1 200");
+}
+
+#[test]
+fn uploads_that_no_server_reads_stay_within_the_share_of_their_client() {
+    let short = Scale { connections: 20, budget: "8MiB".to_owned(), growth: 16 * MIB };
     let scale = Scale::of(short, 600);
     let server = Server::start();
     let url = format!("h2c://{}", server.address);
@@ -241,41 +279,10 @@ fn uploads_that_no_server_reads_take_the_first_window_of_each_connection() {
     let mut clients = Vec::new();
     for _ in 0..scale.connections {
         let mut client = proxy.connect_http2();
-        let (mut window, mut of_connection) = (65_535, 65_535);
-        let mut pings = 0; // the window of the connection follows later
-        client.send(&frame(PING, 0, 0, &[0; 8]));
-        loop {
-            match client.frame().unwrap() {
-                (PING, ..) if pings == 5 => break,
-                (PING, ..) => {
-                    pings += 1;
-                    client.send(&frame(PING, 0, 0, &[0; 8]));
-                }
-                (SETTINGS, 0, _, settings) => {
-                    for setting in settings.chunks(6) {
-                        if setting[..2] == INITIAL_WINDOW_SIZE.to_be_bytes() {
-                            window = u32::from_be_bytes(setting[2..].try_into().unwrap());
-                        }
-                    }
-                }
-                (WINDOW_UPDATE, _, 0, more) => {
-                    of_connection += u32::from_be_bytes(more.try_into().unwrap());
-                }
-                _ => {}
-            }
-        }
         let head = request("POST", &[("content-length", "10000000")]);
-        let mut stream = 1;
-        while of_connection > 0 {
+        for stream in [1, 3, 5, 7] {
             client.send(&frame(HEADERS, END_HEADERS, stream, &head));
-            let mut rest = window.min(of_connection);
-            of_connection -= rest;
-            while rest > 0 {
-                let size = rest.min(16_384);
-                client.send(&frame(DATA, 0, stream, &vec![b'x'; size as usize]));
-                rest -= size;
-            }
-            stream += 2;
+            client.send(&frame(DATA, 0, stream, &[b'x'; 16_000]));
         }
         client.send(&frame(PING, 0, 0, &[1; 8]));
         while client.frame().unwrap().0 != PING {}
@@ -283,6 +290,11 @@ fn uploads_that_no_server_reads_take_the_first_window_of_each_connection() {
     }
     let grown = proxy.keygate.memory("VmHWM") - before;
     assert!(grown < scale.growth, "{grown} KiB");
+    let rejected = || proxy.metric("keygate_requests_total{code=\"4xx\",service=\"test\"}");
+    wait_until("rejections", || rejected() > 0.0 && buffered(&proxy, "upload") > 0.0);
+    let held = buffered(&proxy, "upload") + buffered(&proxy, "request");
+    let limit = proxy.metric("keygate_buffer_limit_bytes");
+    assert!(held > limit * 0.4 && held < limit * 0.57, "{held} of {limit}");
 }
 
 #[test]
@@ -346,7 +358,7 @@ fn unfinished_hello(length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_client_hello_longer_than_16_kib_gets_an_alert() {
+fn a_client_hello_longer_than_17_kib_gets_an_alert() {
     let proxy = Proxy::new().start();
     let mut tcp = connect_from([127, 0, 0, 2], proxy.address());
     let _ = tcp.write_all(&unfinished_hello(60_000)); // may meet the close
@@ -385,16 +397,15 @@ fn unfinished_client_hellos_of_one_address_stay_within_its_share() {
 fn handshakes_that_fill_the_memory_do_not_keep_another_address_out() {
     let proxy = Proxy::new().workers(1).set("max_buffered", "1MiB").start();
     // Smaller ones fill what larger ones leave of 256 KiB, until no first part of a message fits.
-    let mut connections = Vec::new();
-    for (length, count) in [(16_000, 2), (4000, 3), (1000, 4), (250, 6), (60, 8)] {
-        for address in 2..10 {
-            for _ in 0..count {
-                let mut tcp = connect_from([127, 0, 0, address], proxy.address());
-                let _ = tcp.write_all(&unfinished_hello(length)); // may be closed
-                connections.push(tcp);
-            }
-        }
-    }
+    // Each has an address of its own, so that it has a share.
+    let lengths = [(16_000, 20), (4000, 8), (1000, 8), (300, 8), (100, 8)];
+    let lengths = lengths.into_iter().flat_map(|(length, count)| vec![length; count]);
+    let connect = |(address, length)| {
+        let mut tcp = connect_from([127, 0, 0, address], proxy.address());
+        let _ = tcp.write_all(&unfinished_hello(length)); // may be closed
+        tcp
+    };
+    let _connections: Vec<_> = (2..).zip(lengths).map(connect).collect();
     let served = proxy.pki.client("served", Kind::P256);
     proxy.admits(&served); // the worker has read what was sent before
     let name = "localhost".try_into().unwrap();

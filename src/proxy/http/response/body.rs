@@ -260,6 +260,7 @@ impl StreamedResponse {
         let wait = self.share_wait.get_or_insert_with(|| Held::of(holder));
         if wait.poll_share(context).is_ready() {
             self.share_wait = None;
+            self.idle_timeout.reset(); // the upstream was not read
             return Poll::Ready(Ok(()));
         }
         ready!(self.idle_timeout.poll(context));

@@ -2,7 +2,7 @@ use std::task::Waker;
 
 use super::*;
 
-const LIMITS: LimitsConfig = LimitsConfig {
+pub(crate) const LIMITS: LimitsConfig = LimitsConfig {
     handshake_timeout: Duration::from_secs(1),
     header_timeout: Duration::from_secs(10),
     body_timeout: Duration::from_secs(30),
