@@ -60,8 +60,10 @@ const MAX_LINGERING: usize = 64;
 /// Serves a connection over TCP on a task of its own.
 pub(crate) fn serve_tcp(worker: &Rc<AskWorker>, authorizer: &Arc<Authorizer>, accepted: Accepted) {
     let (open, worker, authorizer) = (worker.enter(), Rc::clone(worker), Arc::clone(authorizer));
-    let Accepted { tcp, peer, handshake_timeout, permit, unproven, .. } = accepted;
+    let Accepted { tcp, peer, handshake_timeout, permit, unproven, evicted, .. } = accepted;
+    worker.metrics_of(&authorizer).questions.of(QuestionResult::Busy).inc_by(evicted as u64);
     unproven.spawn(peer.ip(), |unproven| async move {
+        let mut unproven = Some(unproven);
         let asker = AskingPeer::Tcp(peer);
         // Networks are checked before the handshake, which costs more than the check.
         if !authorizer.config.askers.permits_address(peer.ip()) {
@@ -69,7 +71,9 @@ pub(crate) fn serve_tcp(worker: &Rc<AskWorker>, authorizer: &Arc<Authorizer>, ac
             return;
         }
         // Taken before the handshake, so that silent connections count as well.
-        let Some(share) = worker.shares.take(&authorizer, asker.key(), permit).await else {
+        let taken = worker.shares.take(&authorizer, asker.key(), permit, &mut unproven).await;
+        let Some(share) = taken else {
+            drop(unproven);
             reject_busy(&worker, &authorizer, AskStream::Tcp(tcp), &asker).await;
             return;
         };
@@ -91,7 +95,9 @@ pub(crate) fn serve_tcp(worker: &Rc<AskWorker>, authorizer: &Arc<Authorizer>, ac
                 Err(_) => return, // a peer that sends nothing is no asker
             },
         };
-        drop(unproven);
+        if unproven.is_some_and(|unproven| !unproven.prove()) {
+            return; // evicted by another worker
+        }
         serve(&worker, &authorizer, stream, asker, share.waiting.clone()).await;
         drop((share, open));
     });
@@ -123,7 +129,8 @@ pub(crate) fn serve_unix(
     tokio::task::spawn_local(async move {
         let asker = AskingPeer::of_unix(&stream);
         let stream = AskStream::Unix(stream);
-        let Some(share) = worker.shares.take(&authorizer, asker.key(), permit).await else {
+        let taken = worker.shares.take(&authorizer, asker.key(), permit, &mut None).await;
+        let Some(share) = taken else {
             reject_busy(&worker, &authorizer, stream, &asker).await;
             return;
         };

@@ -162,7 +162,8 @@ impl Address {
     }
 
     /// Waits for a permit for a connection from `peer`, and evicts others if none is free. Returns
-    /// the number of evicted ones as well; `None` if the address is closed.
+    /// the number of evicted ones as well; `None` if the address is closed. Behind a trusted proxy,
+    /// `peer` is the proxy, because its PROXY header is read later.
     async fn permit(&self, peer: IpAddr) -> Option<(Permit, usize)> {
         let mut acquire = pin!(self.permits.acquire());
         let mut evicted = 0;
@@ -170,7 +171,9 @@ impl Address {
             let mut may_evict = true;
             let permit = poll_fn(|context| {
                 let permit = acquire.as_mut().poll(context);
-                if permit.is_pending() && std::mem::take(&mut may_evict) {
+                // Above a lowered limit, an eviction returns no permit.
+                let may_evict = std::mem::take(&mut may_evict) && !self.permits.is_over_limit();
+                if permit.is_pending() && may_evict {
                     evicted += usize::from(self.unproven.evict(peer));
                 }
                 permit
@@ -301,9 +304,9 @@ impl Acceptor {
     /// Waits for the next connection and for its permit. A failed `accept` is retried after a
     /// pause.
     ///
-    /// At the limit, a connection without a proof of a key is evicted for it. If there is none, one
-    /// connection waits here and the others in the kernel's queue. `None` means that the address is
-    /// closed.
+    /// At the limit, a connection without a proof of a key is evicted for it. If none can be evicted,
+    /// one connection waits here and the others in the kernel's queue. `None` means that the address
+    /// is closed.
     pub(crate) async fn accept(&mut self) -> Option<Accepted> {
         let (tcp, peer) = loop {
             match self.listener.accept().await {

@@ -331,7 +331,7 @@ table! {
     #[derive(Clone, Copy, PartialEq, Eq)]
     pub struct AuthorizerLimits "" {
         pub max_connections: usize as AskerConnections = 1000 => NewConnections
-            "Maximum open connections of one asker: a user, an IPv4 address, or a /64 of IPv6. As many again wait for 300 ms; others get 503 with `http`, and are closed with other protocols. All askers together have a quarter more; above that, connections wait in the kernel.",
+            "Maximum open connections of one asker: a user, an IPv4 address, or a /64 of IPv6. As many again wait for 150 ms; others get 503 with `http`, and are closed with other protocols. All askers together have a quarter more; above that, connections wait in the kernel.",
         pub max_streams: u32 as QuestionCount = 1000 => NewConnections
             "Maximum concurrent questions on one connection. Envoy uses one connection for each of its threads.",
         pub max_question_size: u32 as QuestionSize = "64KiB" => NewConnections

@@ -215,8 +215,8 @@ impl UnixAcceptor {
         &self.address.configured
     }
 
-    /// Waits for the next connection and for its permit, as
-    /// [`Acceptor::accept`](super::Acceptor::accept) does.
+    /// Waits for the next connection and for its permit. Nothing is evicted, because the kernel
+    /// proves the user of the peer.
     pub(crate) async fn accept(&mut self) -> Option<UnixAccepted> {
         let stream = loop {
             match self.listener.accept().await {

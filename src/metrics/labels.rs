@@ -167,7 +167,8 @@ labels! {
     QuestionResult {
         /// The client may be served.
         Allowed = "allowed",
-        /// The asker has all of its connections open. Counts its further connections.
+        /// The asker has all of its connections open, or a handshake was evicted for a new connection.
+        /// Counts connections.
         Busy = "busy",
         /// No rule of the authorizer names the client.
         ClientNotAllowed = "client_not_allowed",

@@ -60,6 +60,11 @@ impl ResizableSemaphore {
         within.saturating_add(self.0.over_limit.load(Ordering::Relaxed))
     }
 
+    /// Whether more permits are in use than a lowered limit allows.
+    pub(crate) fn is_over_limit(&self) -> bool {
+        self.0.over_limit.load(Ordering::Relaxed) > 0
+    }
+
     /// Waits for a permit. Cancel-safe.
     ///
     /// # Errors
