@@ -315,8 +315,11 @@ fn check_target(parts: &Parts) -> Result<(), StatusCode> {
     let is_asterisk = target == "*" && parts.method == Method::OPTIONS;
     // `path()` of "?x" is "/", and `as_str()` of a target without a path is "/".
     let has_path = target.starts_with('/') && parts.uri.path().starts_with('/');
-    let has_path = has_path || is_asterisk || parts.method == Method::CONNECT;
-    if has_path && target.is_ascii() { Ok(()) } else { Err(StatusCode::BAD_REQUEST) }
+    if (has_path || is_asterisk) && target.is_ascii() {
+        Ok(())
+    } else {
+        Err(StatusCode::BAD_REQUEST)
+    }
 }
 
 /// The target in origin form: path and query, or `*`.

@@ -320,6 +320,21 @@ fn forbidden_requests() -> Vec<(&'static str, Vec<u8>)> {
         ("an empty path", of_path("")),
         ("a query without a path", of_path("?x")),
         (
+            "a query without a path, on a stream",
+            frame(
+                HEADERS,
+                END_HEADERS,
+                1,
+                &pseudo(&[
+                    (":method", "CONNECT"),
+                    (":protocol", "websocket"),
+                    (":scheme", "https"),
+                    (":path", "?x"),
+                    (":authority", "localhost"),
+                ]),
+            ),
+        ),
+        (
             "no method",
             frame(
                 HEADERS,
