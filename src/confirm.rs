@@ -1,12 +1,12 @@
 //! Queries to a source of proofs: whether a probably compromised key is compromised.
 //!
-//! Workers submit queries without waiting ([`Queries::submit`]). One task of the control thread
+//! Workers submit queries without waiting ([`Inquiry::submit`]). One task of the control thread
 //! makes them, and replaces the answers that [`keygate_core::guard`] judges with. Without the table
 //! `[confirm]` there are no queries. Nothing here decides about keys.
 //!
 //! | step | module |
 //! | --- | --- |
-//! | A worker submits a query. | `inquiry`, `queries` |
+//! | A worker submits a query. | `inquiry` |
 //! | The query waits for its turn: single flight, bounded queue, rate, back-off. | `schedule`, `pace` |
 //! | The key is looked up in the directories, then by the URL. Each proof is verified. | `lookup`, `proof_directory`, `client` |
 //! | The outcome decides what is recorded, counted, logged, and when the key is queried again. | `task/outcome` |
@@ -24,7 +24,6 @@ mod inquiry;
 mod lookup;
 mod pace;
 mod proof_directory;
-mod queries;
 mod query;
 mod report;
 mod schedule;
@@ -39,7 +38,6 @@ pub use self::direct::{DirectAnswer, DirectSource};
 pub(crate) use self::inquiry::ClientQueries;
 pub use self::inquiry::Inquiry;
 pub use self::lookup::CanaryProblem;
-pub use self::queries::Queries;
 pub use self::query::{Query, Submission, UnderWay};
 pub use self::report::{AnswerReport, CanaryState, ConfirmReport, ConfirmStatus};
 pub use self::source::create_directories;

@@ -27,7 +27,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-pub(crate) use self::secret_fields::{MAX_HEADERS, parse_headers};
+pub(crate) use self::secret_fields::{MAX_HEADERS, parse_headers, secret_value};
 use crate::config::SourceUrl;
 use crate::resolver::Resolver;
 

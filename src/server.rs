@@ -23,7 +23,7 @@ use self::links::Links;
 use crate::admin::AdminListener;
 use crate::blocking::BlockingPool;
 use crate::config::{Config, ListenAddress, LogLevel, ShutdownConfig};
-use crate::confirm::{AnswerFlusher, ConfirmationContext, ConfirmationTask, Inquiry, Queries};
+use crate::confirm::{AnswerFlusher, ConfirmationContext, ConfirmationTask, Inquiry};
 use crate::listen::{self, Addresses, Listener};
 use crate::log_writer::{LogFile, LogReopener, LogWriter, LogWriterGuard};
 use crate::metrics::{ControlMetrics, Exposition, LogMetrics, WorkerMetrics};
@@ -114,10 +114,8 @@ impl Server {
         inherited.check(config)?;
         let metrics = Metrics::new(config, &logs)?;
         let recent = recent_keys(config);
-        let wait = config.confirm.as_ref().map(|confirm| confirm.wait);
         let answers = CurrentAnswers::default();
-        let queries = Queries::new(config, answers.clone(), &metrics.control.confirm);
-        let inquiry = Inquiry::new(queries.clone(), wait.unwrap_or_default());
+        let inquiry = Inquiry::new(config, answers.clone(), &metrics.control.confirm);
         let judgement_links = JudgementLinks {
             recent: recent.clone(),
             answers: answers.clone(),
@@ -133,6 +131,7 @@ impl Server {
         let confirmation = config.confirm.as_ref().map(|confirm| {
             let (metrics, resolver) = (metrics.control.clone(), resolver.clone());
             let state_lock = loader.state_lock();
+            let queries = inquiry.clone();
             let context = ConfirmationContext { queries, answers, metrics, resolver, state_lock };
             ConfirmationTask::new(confirm, config.state_dir.as_deref(), &first.guard, context)
         });

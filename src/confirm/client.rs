@@ -48,25 +48,6 @@ pub(super) struct SourceQuery<'a> {
     deadline: Instant,
 }
 
-/// The response of a source to the request for one fingerprint.
-#[derive(Debug)]
-pub(super) enum SourceResponse {
-    /// 200, with its body.
-    Found(Vec<u8>),
-    /// 404.
-    NotFound,
-}
-
-impl SourceResponse {
-    /// The body of a 200.
-    pub(super) fn into_body(self) -> Option<Vec<u8>> {
-        match self {
-            Self::Found(body) => Some(body),
-            Self::NotFound => None,
-        }
-    }
-}
-
 /// Why a source has not responded to the request for one fingerprint.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SourceError {
@@ -150,12 +131,12 @@ impl SourceClient {
         SourceQuery { client: self, _slot: slot, deadline: Instant::now() + self.timeout }
     }
 
-    /// Requests the proof for `fingerprint`, as a query of one request.
+    /// Requests the proof for `fingerprint`, as a query of one request. `None` is a 404.
     pub(super) async fn get(
         &self,
         files: &SourceFiles,
         fingerprint: &Fingerprint,
-    ) -> Result<SourceResponse, SourceError> {
+    ) -> Result<Option<Vec<u8>>, SourceError> {
         self.query().await.get(files, fingerprint).await
     }
 
@@ -164,7 +145,7 @@ impl SourceClient {
         files: &SourceFiles,
         fingerprint: &Fingerprint,
         deadline: Instant,
-    ) -> Result<SourceResponse, SourceError> {
+    ) -> Result<Option<Vec<u8>>, SourceError> {
         let request = self.request(files, fingerprint).map_err(http_client::unreachable)?;
         let tls = files.tls.as_ref();
         let connection = http_client::connect(&self.url, tls, &self.resolver, deadline).await?;
@@ -187,12 +168,13 @@ impl SourceClient {
 }
 
 impl SourceQuery<'_> {
-    /// Requests the proof for `fingerprint`. Sends no request during a pause of the source.
+    /// Requests the proof for `fingerprint`; `None` is a 404. Sends nothing during a pause of the
+    /// source.
     pub(super) async fn get(
         &self,
         files: &SourceFiles,
         fingerprint: &Fingerprint,
-    ) -> Result<SourceResponse, SourceError> {
+    ) -> Result<Option<Vec<u8>>, SourceError> {
         let (client, now) = (self.client, Instant::now());
         if let Some(until) = client.paused_until(now) {
             return Err(SourceError::RateLimited(until - now));
@@ -208,11 +190,12 @@ impl SourceQuery<'_> {
     }
 }
 
-async fn read(response: Response<Incoming>) -> Result<SourceResponse, SourceError> {
+/// The body of a 200; `None` for a 404.
+async fn read(response: Response<Incoming>) -> Result<Option<Vec<u8>>, SourceError> {
     let status = response.status();
     match status {
         StatusCode::OK => {}
-        StatusCode::NOT_FOUND => return Ok(SourceResponse::NotFound),
+        StatusCode::NOT_FOUND => return Ok(None),
         StatusCode::TOO_MANY_REQUESTS => {
             let value = response.headers().get(header::RETRY_AFTER);
             let value = value.and_then(|value| value.to_str().ok());
@@ -225,7 +208,7 @@ async fn read(response: Response<Incoming>) -> Result<SourceResponse, SourceErro
         return Err(SourceError::Encoded);
     }
     match Limited::new(response.into_body(), MAX_BODY).collect().await {
-        Ok(body) => Ok(SourceResponse::Found(body.to_bytes().into())),
+        Ok(body) => Ok(Some(body.to_bytes().into())),
         Err(error) if error.is::<LengthLimitError>() => Err(SourceError::TooLarge),
         Err(error) => Err(SourceError::Unreachable(format!("the response broke off: {error}"))),
     }

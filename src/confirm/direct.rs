@@ -102,10 +102,7 @@ impl DirectSource {
                 file: found.file,
             },
             LookUpOutcome::DirectoryFailed(error) => DirectAnswer::Unanswered(error.to_string()),
-            LookUpOutcome::Failed(SourceError::RateLimited(pause)) => {
-                DirectAnswer::RateLimited(pause)
-            }
-            LookUpOutcome::Failed(error) => DirectAnswer::Unanswered(error.to_string()),
+            LookUpOutcome::Failed(error) => unanswered(error),
             LookUpOutcome::Unknown => self.unknown().await,
             LookUpOutcome::Unusable(unusable) => {
                 let reason = unusable.reason.as_str();
@@ -131,19 +128,12 @@ impl DirectSource {
     /// # Errors
     /// Returns the reason if there is no answer.
     pub async fn fetch(&self, fingerprint: &Fingerprint) -> Result<Option<Vec<u8>>, DirectAnswer> {
-        let unanswered =
-            |error: &dyn std::fmt::Display| DirectAnswer::Unanswered(error.to_string());
         let Source { files, directories, client, .. } = &self.source;
-        match directories.find(fingerprint) {
-            Ok(Some(body)) => return Ok(Some(body)),
-            Ok(None) => {}
-            Err(error) => return Err(unanswered(&error)),
-        }
-        let Some(client) = client else { return Ok(None) };
-        match client.get(files, fingerprint).await {
-            Ok(response) => Ok(response.into_body()),
-            Err(SourceError::RateLimited(pause)) => Err(DirectAnswer::RateLimited(pause)),
-            Err(error) => Err(unanswered(&error)),
+        let found = directories.find(fingerprint);
+        let found = found.map_err(|error| DirectAnswer::Unanswered(error.to_string()))?;
+        match (found, client) {
+            (None, Some(client)) => client.get(files, fingerprint).await.map_err(unanswered),
+            (found, _) => Ok(found),
         }
     }
 
@@ -152,13 +142,19 @@ impl DirectSource {
     /// # Errors
     /// Returns the reason if it does not.
     pub async fn check_canary(&self) -> Result<(), CanaryProblem> {
-        let Source { files, directories, client, .. } = &self.source;
         let check = async {
-            match client {
-                Some(client) => lookup::check_canaries(client, files, &files.canaries).await,
-                None => directories.check_canaries(&files.canaries),
+            match &self.source.client {
+                Some(client) => lookup::check_canaries(client, &self.source.files).await,
+                None => self.source.directories.check_canaries(&self.source.files.canaries),
             }
         };
         self.canary.get_or_init(|| check).await.clone()
+    }
+}
+
+fn unanswered(error: SourceError) -> DirectAnswer {
+    match error {
+        SourceError::RateLimited(pause) => DirectAnswer::RateLimited(pause),
+        error => DirectAnswer::Unanswered(error.to_string()),
     }
 }

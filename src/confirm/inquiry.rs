@@ -1,21 +1,31 @@
-//! The queries of a worker about the keys of its clients. Nothing here waits.
+//! The queries of the workers about the keys of their clients. Nothing here waits.
 
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
-use keygate_core::guard::{Guard, OpenQuestions, Policy, UnansweredKey};
+use keygate_core::guard::{CurrentAnswers, Guard, OpenQuestions, Policy};
 use keygate_core::tls::Deferral;
 use rustls::pki_types::CertificateDer;
 use smallvec::SmallVec;
+use tokio::sync::Notify;
 
-use super::queries::Queries;
 use super::query::{Query, Submission, UnderWay};
+use super::schedule::{Schedule, ScheduleLimits, Submitted};
+use crate::config::Config;
+use crate::metrics::ConfirmMetrics;
 
-/// Queries keys of clients, and limits the time for which a connection waits for an answer.
+/// Takes the queries of all workers, and limits the time for which a connection waits for an
+/// answer. Clones share the queries.
 #[derive(Debug, Clone)]
-pub struct Inquiry {
-    queries: Queries,
+pub struct Inquiry(Option<Arc<SharedQueries>>);
+
+#[derive(Debug)]
+struct SharedQueries {
+    schedule: Mutex<Schedule>,
+    /// Wakes the confirmation task.
+    changed: Notify,
     wait: Duration,
+    metrics: ConfirmMetrics,
 }
 
 /// The queries about one client.
@@ -28,28 +38,74 @@ pub(crate) struct ClientQueries {
 }
 
 impl Inquiry {
-    /// Submits to `queries`. A connection is held for `wait` at most; 0 holds none.
+    /// Takes the queries for the source in `config`, and none without one. `answers` are those in
+    /// use.
     #[must_use]
-    pub fn new(queries: Queries, wait: Duration) -> Self {
-        Self { queries, wait }
+    pub fn new(config: &Config, answers: CurrentAnswers, metrics: &ConfirmMetrics) -> Self {
+        let Some(confirm) = &config.confirm else { return Self(None) };
+        let limits = ScheduleLimits {
+            rate: confirm.rate,
+            wait: confirm.wait,
+            stale_for: confirm.stale_for,
+            has_directory: confirm.proofs.is_some() || config.state_dir.is_some(),
+        };
+        Self(Some(Arc::new(SharedQueries {
+            schedule: Mutex::new(Schedule::new(limits, answers, Instant::now())),
+            changed: Notify::new(),
+            wait: confirm.wait,
+            metrics: metrics.clone(),
+        })))
     }
 
-    /// Maximum time for which a connection is held.
+    /// Maximum time for which a connection is held; 0 holds none.
     pub(crate) fn wait(&self) -> Duration {
-        self.wait
+        self.0.as_ref().map_or(Duration::ZERO, |shared| shared.wait)
     }
 
     /// Whether there is a source.
     #[must_use]
     pub fn is_enabled(&self) -> bool {
-        self.queries.is_enabled()
+        self.0.is_some()
+    }
+
+    /// Submits `query`, unless the answer is known or the key is queried already. Never waits:
+    /// takes a lock for a few map operations.
+    ///
+    /// Call it for keys whose verdict is probable or cleared. A cleared key is queried again after
+    /// `confirm.cleared_ttl`. Its verdict does not change, so no client waits.
+    #[must_use]
+    pub fn submit(&self, query: Query) -> Submission {
+        let Some(shared) = &self.0 else { return Submission::NotSoon };
+        let mut schedule = shared.lock();
+        let submitted = schedule.submit(query, Instant::now(), SystemTime::now());
+        let pending = schedule.pending();
+        drop(schedule);
+        let Submitted { submission, is_new, dropped } = submitted;
+        shared.metrics.record_dropped(dropped);
+        if is_new {
+            shared.metrics.set_pending(pending);
+            shared.changed.notify_one();
+        }
+        submission
+    }
+
+    /// The result of `access` to the schedule; the default without a source.
+    pub(super) fn with_schedule<R: Default>(&self, access: impl FnOnce(&mut Schedule) -> R) -> R {
+        self.0.as_ref().map(|shared| access(&mut shared.lock())).unwrap_or_default()
+    }
+
+    /// Waits for a new query.
+    pub(super) async fn changed(&self) {
+        match &self.0 {
+            Some(shared) => shared.changed.notified().await,
+            None => std::future::pending().await,
+        }
     }
 
     /// Selects the clients that complete their handshakes; `None` if no connection is ever held.
     #[must_use]
     pub fn deferral(&self) -> Option<Arc<dyn Deferral>> {
-        let may_hold = self.is_enabled() && !self.wait.is_zero();
-        may_hold.then(|| Arc::new(self.clone()) as Arc<dyn Deferral>)
+        (!self.wait().is_zero()).then(|| Arc::new(self.clone()) as Arc<dyn Deferral>)
     }
 
     /// Queries every key of `open`.
@@ -57,7 +113,7 @@ impl Inquiry {
         let mut queries = ClientQueries::default();
         for key in open.keys {
             let is_cleared = key.is_cleared;
-            match self.submit(key) {
+            match self.submit(Query { encodings: key.encodings }) {
                 // A cleared key keeps its verdict while it is queried again.
                 Submission::NotSoon | Submission::UnderWay(_) if is_cleared => {}
                 Submission::Answered => {}
@@ -67,9 +123,11 @@ impl Inquiry {
         }
         queries
     }
+}
 
-    fn submit(&self, key: UnansweredKey) -> Submission {
-        self.queries.submit(Query { encodings: key.encodings })
+impl SharedQueries {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Schedule> {
+        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -90,7 +148,7 @@ impl Deferral for Inquiry {
             return false;
         }
         let leaf = open.keys.into_iter().find(|key| key.position == 0 && !key.is_cleared);
-        leaf.is_none_or(|leaf| match self.submit(leaf) {
+        leaf.is_none_or(|leaf| match self.submit(Query { encodings: leaf.encodings }) {
             Submission::Answered | Submission::UnderWay(_) => true,
             Submission::NotSoon => false,
         })

@@ -9,7 +9,7 @@ use std::time::Duration;
 use keygate_core::proof::{self, BadProof};
 use keygate_core::spki::Fingerprint;
 
-use super::client::{SourceClient, SourceError, SourceResponse};
+use super::client::{SourceClient, SourceError};
 use super::proof_directory;
 use super::source_files::{CanaryKey, SourceFiles};
 
@@ -44,9 +44,11 @@ pub(super) struct UnusableProof {
 }
 
 /// Why a body proves nothing about the key.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, thiserror::Error)]
 pub(super) enum UnusableReason {
+    #[error("{}", SourceError::Encoded)]
     Encoded,
+    #[error(transparent)]
     Proof(BadProof),
 }
 
@@ -134,14 +136,8 @@ impl ProofDirectories {
     pub(super) fn check_canaries(&self, canaries: &[CanaryKey]) -> Result<(), CanaryProblem> {
         let source = Self { saved: None, configured: self.configured.clone() };
         for canary in canaries {
-            let key = &canary.0;
-            return Err(match source.look_up(std::slice::from_ref(canary)) {
-                LookUpOutcome::Confirmed(_) => continue,
-                LookUpOutcome::DirectoryFailed(error) => CanaryProblem::unreadable(key, error),
-                LookUpOutcome::Failed(error) => CanaryProblem::unanswered(key, &error),
-                LookUpOutcome::Unknown => CanaryProblem::unknown(key, "there is no file"),
-                LookUpOutcome::Unusable(it) => CanaryProblem::unusable(key, it.reason.as_str()),
-            });
+            let outcome = source.look_up(std::slice::from_ref(canary));
+            CanaryProblem::check(&canary.0, outcome, "there is no file")?;
         }
         Ok(())
     }
@@ -181,11 +177,11 @@ pub(super) async fn query_url(
     let query = client.query().await;
     for (fingerprint, spki) in encodings {
         match query.get(files, fingerprint).await {
-            Ok(SourceResponse::Found(body)) => match verified(*fingerprint, spki, body, None) {
+            Ok(Some(body)) => match verified(*fingerprint, spki, body, None) {
                 Ok(found) => return LookUpOutcome::Confirmed(found),
                 Err(unusable) => outcome = LookUpOutcome::Unusable(unusable),
             },
-            Ok(SourceResponse::NotFound) => {}
+            Ok(None) => {}
             Err(SourceError::Encoded) => {
                 let (fingerprint, reason) = (*fingerprint, UnusableReason::Encoded);
                 outcome =
@@ -211,39 +207,34 @@ pub struct CanaryProblem {
 }
 
 impl CanaryProblem {
-    /// A source without a proof of a canary.
-    fn unknown(fingerprint: &Fingerprint, error: impl Display) -> Self {
-        let remedy = "add the proofs of the canary to the source, or set confirm.canary";
-        Self { error: format!("{fingerprint}: {error}"), remedy, pause: None, is_answer: true }
-    }
-
-    /// A source that has something else than a proof of a canary.
-    fn unusable(fingerprint: &Fingerprint, error: impl Display) -> Self {
-        let remedy = "replace the file by the proof of the canary, or correct confirm.url";
-        Self { remedy, ..Self::unknown(fingerprint, error) }
-    }
-
-    /// A directory that cannot be read.
-    fn unreadable(fingerprint: &Fingerprint, error: impl Display) -> Self {
-        let remedy = "make it readable for the user that runs keygate";
-        Self { remedy, ..Self::unknown(fingerprint, error) }
-    }
-
-    /// A URL that has not answered.
-    fn unanswered(fingerprint: &Fingerprint, error: &SourceError) -> Self {
-        let pause = match error {
-            SourceError::RateLimited(pause) => Some(*pause),
-            SourceError::Encoded
-            | SourceError::Refused(_)
-            | SourceError::Server(_)
-            | SourceError::Timeout(_)
-            | SourceError::Tls(_)
-            | SourceError::TooLarge
-            | SourceError::Unreachable(_)
-            | SourceError::Unresolved(_) => None,
+    /// The problem of a source whose look-up of its `canary` has this outcome. `missing` describes
+    /// an unknown key.
+    fn check(
+        canary: &Fingerprint,
+        outcome: LookUpOutcome,
+        missing: &str,
+    ) -> Result<(), CanaryProblem> {
+        let (error, remedy, failure) = match outcome {
+            LookUpOutcome::Confirmed(_) => return Ok(()),
+            LookUpOutcome::DirectoryFailed(error) => {
+                (error.to_string(), "make it readable for the user that runs keygate", None)
+            }
+            LookUpOutcome::Failed(error) => (error.to_string(), error.remedy(), Some(error)),
+            LookUpOutcome::Unknown => {
+                let remedy = "add the proofs of the canary to the source, or set confirm.canary";
+                (missing.to_owned(), remedy, None)
+            }
+            LookUpOutcome::Unusable(unusable) => {
+                let remedy = "replace the file by the proof of the canary, or correct confirm.url";
+                (unusable.reason.to_string(), remedy, None)
+            }
         };
-        let unknown = Self::unknown(fingerprint, error);
-        Self { remedy: error.remedy(), pause, is_answer: false, ..unknown }
+        let pause = match failure {
+            Some(SourceError::RateLimited(pause)) => Some(pause),
+            Some(_) | None => None,
+        };
+        let error = format!("{canary}: {error}");
+        Err(Self { error, remedy, pause, is_answer: failure.is_none() })
     }
 
     /// A check that was not made to its end.
@@ -259,23 +250,14 @@ impl CanaryProblem {
     }
 }
 
-/// Whether the URL knows every one of `canaries`.
+/// Whether the URL knows every canary in `files`.
 pub(super) async fn check_canaries(
     client: &SourceClient,
     files: &SourceFiles,
-    canaries: &[CanaryKey],
 ) -> Result<(), CanaryProblem> {
-    for (fingerprint, spki) in canaries {
-        match client.get(files, fingerprint).await {
-            Ok(SourceResponse::Found(body)) => {
-                let verified = proof::verify(&body, spki);
-                verified.map_err(|error| CanaryProblem::unusable(fingerprint, error))?;
-            }
-            Ok(SourceResponse::NotFound) => {
-                return Err(CanaryProblem::unknown(fingerprint, "404 Not Found"));
-            }
-            Err(error) => return Err(CanaryProblem::unanswered(fingerprint, &error)),
-        }
+    for canary in &files.canaries {
+        let outcome = query_url(client, files, std::slice::from_ref(canary)).await;
+        CanaryProblem::check(&canary.0, outcome, "404 Not Found")?;
     }
     Ok(())
 }

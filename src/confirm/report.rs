@@ -38,7 +38,7 @@ fn lock(report: &Mutex<ConfirmReport>) -> MutexGuard<'_, ConfirmReport> {
 }
 
 /// The source of proofs and its answers.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct ConfirmReport {
     /// The URL, or the directory if there is no URL.
     pub source: String,
@@ -70,7 +70,7 @@ pub struct ConfirmReport {
 }
 
 /// Whether a source knows its canary.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CanaryState {
     /// The source does not know its canary.
@@ -80,6 +80,7 @@ pub enum CanaryState {
     /// The source knows its canary.
     Ok,
     /// There was no check yet.
+    #[default]
     Unchecked,
 }
 
@@ -101,24 +102,6 @@ pub struct AnswerReport {
 }
 
 impl ConfirmReport {
-    pub(super) fn new(source: String, filters: Vec<String>, canary: CanaryState) -> Self {
-        Self {
-            source,
-            filters,
-            canary,
-            pending: 0,
-            blocked_until: None,
-            last_answer: None,
-            last_error: None,
-            failure: None,
-            confirmed: 0,
-            cleared: 0,
-            questions_per_day: 0.0,
-            results: BTreeMap::new(),
-            answers: VecDeque::new(),
-        }
-    }
-
     pub(super) fn add(&mut self, answer: AnswerReport) {
         self.answers.push_front(answer);
         self.answers.truncate(MAX_ANSWERS);

@@ -4,7 +4,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bytes::Bytes;
 use hyper::header::HeaderValue;
 use keygate_core::regular_file::cause;
 use keygate_core::spki::{self, Fingerprint, InputError};
@@ -13,6 +12,7 @@ use rustls::ClientConfig;
 use zeroize::Zeroizing;
 
 use crate::config::{AlpnProtocol, CanaryConfig, ConfirmConfig, KeyPlace, PlacedProblem};
+use crate::http_client;
 use crate::snapshot::{self, ExposedKeyFile};
 
 /// Maximum size of a file of CAs or of a canary, 16 MiB.
@@ -189,19 +189,8 @@ fn authorization(
     let mut value = Zeroizing::new(Vec::with_capacity(SCHEME.len() + key.len()));
     value.extend_from_slice(SCHEME);
     value.extend_from_slice(key);
-    let value = HeaderValue::from_maybe_shared(Bytes::from_owner(ZeroizingBytes(value)));
-    let mut value = value.map_err(|_| invalid())?;
-    value.set_sensitive(true);
+    let value = http_client::secret_value(value).ok_or_else(invalid)?;
     Ok((Some(value), file.exposed))
-}
-
-/// Zeroizes the bytes when the last clone of the header value is dropped.
-struct ZeroizingBytes(Zeroizing<Vec<u8>>);
-
-impl AsRef<[u8]> for ZeroizingBytes {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
-    }
 }
 
 fn canaries(path: &Path) -> Result<Vec<CanaryKey>, ConfirmError> {

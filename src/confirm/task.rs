@@ -25,8 +25,8 @@ pub use self::state_writer::AnswerFlusher;
 use self::state_writer::{StateDirectory, StateWriter};
 use super::TARGET;
 use super::answer_book::{AnswerBook, Basis, Lapse, ProofEffect};
+use super::inquiry::Inquiry;
 use super::lookup::{CanaryProblem, FoundProof, LookUp, LookUpOutcome};
-use super::queries::Queries;
 use super::report::ConfirmStatus;
 use super::schedule::{Job, Stage};
 use super::source::{Source, create_directories};
@@ -45,7 +45,7 @@ const FILE_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct ConfirmationContext {
     /// The queries of all workers.
-    pub queries: Queries,
+    pub queries: Inquiry,
     /// The answers that judgements read.
     pub answers: CurrentAnswers,
     /// The series of the control plane.
@@ -62,7 +62,7 @@ pub struct ConfirmationTask {
     watch: SourceWatch,
     canary: CanaryCheck,
     io: IoTasks,
-    queries: Queries,
+    queries: Inquiry,
     book: AnswerBook,
     publisher: Publisher,
     writer: StateWriter,

@@ -52,10 +52,15 @@ fn field(line: &[u8]) -> Option<(HeaderName, HeaderValue)> {
     if value.is_empty() || !value.iter().all(is_printable) {
         return None;
     }
-    let value = Bytes::from_owner(ZeroizingBytes(Zeroizing::new(value.to_vec())));
+    Some((name, secret_value(Zeroizing::new(value.to_vec()))?))
+}
+
+/// The value of a header field, which is not shown and zeroized on drop; `None` if it is invalid.
+pub(crate) fn secret_value(value: Zeroizing<Vec<u8>>) -> Option<HeaderValue> {
+    let value = Bytes::from_owner(ZeroizingBytes(value));
     let mut value = HeaderValue::from_maybe_shared(value).ok()?;
     value.set_sensitive(true);
-    Some((name, value))
+    Some(value)
 }
 
 /// Zeroizes the bytes when the last clone of the header value is dropped.

@@ -66,7 +66,7 @@ impl IoTasks {
         self.tasks.spawn_local(async move {
             let Source { config, files, directories, client } = source;
             if let Some(client) = client {
-                let check = lookup::check_canaries(&client, &files, &files.canaries);
+                let check = lookup::check_canaries(&client, &files);
                 return IoEnd::Canary(check.await);
             }
             let check = move || directories.check_canaries(&files.canaries);

@@ -12,8 +12,8 @@ use tracing::{Level, error, info, warn};
 
 use super::super::TARGET;
 use super::super::answer_book::{AnswerBook, Clearance, MAX_CONFIRMED, ProofEffect};
+use super::super::inquiry::Inquiry;
 use super::super::lookup::{CanaryProblem, FoundProof, LookUpOutcome};
-use super::super::queries::Queries;
 use super::super::report::{AnswerReport, CanaryState, ConfirmReport, ConfirmStatus};
 use super::super::schedule::{Job, JobEnd};
 use super::super::source::Source;
@@ -70,7 +70,9 @@ impl Publisher {
         metrics: ConfirmMetrics,
     ) -> Self {
         let canary = if source.clears() { CanaryState::Unchecked } else { CanaryState::Off };
-        let report = ConfirmReport::new(source.name(), source.config.filters.clone(), canary);
+        let filters = source.config.filters.clone();
+        let report =
+            ConfirmReport { source: source.name(), filters, canary, ..ConfirmReport::default() };
         answers.replace(Arc::new(book.answers().clone()));
         Self {
             answers,
@@ -97,7 +99,7 @@ impl Publisher {
     pub(super) fn publish(
         &mut self,
         book: &AnswerBook,
-        queries: &Queries,
+        queries: &Inquiry,
         judgements: &watch::Sender<u64>,
         now: Instant,
     ) {
@@ -242,7 +244,7 @@ impl Publisher {
         &mut self,
         job: &Job,
         fingerprint: Fingerprint,
-        queries: &Queries,
+        queries: &Inquiry,
     ) {
         self.metrics.record_result(ConfirmationResult::Confirmed);
         let (end, now) = (JobEnd::Unanswered(Some(NO_ROOM_PAUSE)), Instant::now());
@@ -253,7 +255,7 @@ impl Publisher {
     }
 
     /// Ends a query without an answer.
-    pub(super) fn end_unanswered(&mut self, job: &Job, unanswered: &Unanswered, queries: &Queries) {
+    pub(super) fn end_unanswered(&mut self, job: &Job, unanswered: &Unanswered, queries: &Inquiry) {
         let Unanswered { result, error, level, end } = unanswered;
         self.metrics.record_result(*result);
         if *result != ConfirmationResult::Untrusted {

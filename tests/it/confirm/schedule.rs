@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use keygate::config::Config;
-use keygate::confirm::{ConfirmationContext, ConfirmationTask, Queries, Query, Submission};
+use keygate::confirm::{ConfirmationContext, ConfirmationTask, Inquiry, Query, Submission};
 use keygate::metrics::{ConfirmationResult, ControlMetrics};
 use keygate::resolver::Resolver;
 use keygate::snapshot::{JudgementLinks, Loader};
@@ -49,7 +49,7 @@ fn ten_thousand_keys_are_answered_or_counted_with_four_questions_under_way() {
     let (_, snapshot) =
         Loader::start(&config, None, metrics.clone(), JudgementLinks::default()).unwrap();
     let answers = CurrentAnswers::default();
-    let queries = Queries::new(&config, answers.clone(), &metrics.confirm);
+    let queries = Inquiry::new(&config, answers.clone(), &metrics.confirm);
     let context = ConfirmationContext {
         queries: queries.clone(),
         answers: answers.clone(),
