@@ -48,15 +48,6 @@ pub(super) struct Basis {
     pub(super) filters: BTreeMap<String, String>,
 }
 
-/// What the time has changed since the last call of [`AnswerBook::expire`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lapse {
-    /// No key has become due. Clearances may have ended.
-    NoneDue,
-    /// A key has become due.
-    SomeDue,
-}
-
 /// The answers of this process.
 #[derive(Debug)]
 pub(super) struct AnswerBook {
@@ -173,8 +164,8 @@ impl AnswerBook {
         UNIX_EPOCH.checked_add(end).unwrap_or(UNIX_EPOCH)
     }
 
-    /// Removes the clearances that have ended.
-    pub(super) fn expire(&mut self, now: u64) -> Lapse {
+    /// Removes the clearances that have ended. Returns whether a key has become due.
+    pub(super) fn expire(&mut self, now: u64) -> bool {
         let stale = self.stale_for.as_secs();
         let ended = self.cleared.extract_if(|_, it| it.due.saturating_add(stale) <= now);
         for (fingerprint, _) in ended {
@@ -182,8 +173,7 @@ impl AnswerBook {
             self.revision += 1;
         }
         let since = std::mem::replace(&mut self.expired_at, now);
-        let is_due = self.cleared.values().any(|it| it.due > since && it.due <= now);
-        if is_due { Lapse::SomeDue } else { Lapse::NoneDue }
+        self.cleared.values().any(|it| it.due > since && it.due <= now)
     }
 
     /// Makes the keys due for which `is_due` returns true. They stay cleared until an answer comes.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use hyper::{Request, Response, StatusCode, header};
+use hyper::{Response, StatusCode, header};
 use keygate_core::proof::MAX_BODY;
 use keygate_core::regular_file::FileSize;
 use keygate_core::spki::Fingerprint;
@@ -131,39 +131,22 @@ impl SourceClient {
         SourceQuery { client: self, _slot: slot, deadline: Instant::now() + self.timeout }
     }
 
-    /// Requests the proof for `fingerprint`, as a query of one request. `None` is a 404.
-    pub(super) async fn get(
-        &self,
-        files: &SourceFiles,
-        fingerprint: &Fingerprint,
-    ) -> Result<Option<Vec<u8>>, SourceError> {
-        self.query().await.get(files, fingerprint).await
-    }
-
     async fn exchange(
         &self,
         files: &SourceFiles,
         fingerprint: &Fingerprint,
         deadline: Instant,
     ) -> Result<Option<Vec<u8>>, SourceError> {
-        let request = self.request(files, fingerprint).map_err(http_client::unreachable)?;
-        let tls = files.tls.as_ref();
-        let connection = http_client::connect(&self.url, tls, &self.resolver, deadline).await?;
-        http_client::exchange(connection, request, read).await
-    }
-
-    fn request(
-        &self,
-        files: &SourceFiles,
-        fingerprint: &Fingerprint,
-    ) -> Result<Request<Empty<Bytes>>, hyper::http::Error> {
         let path = format!("{}/{fingerprint}", self.url.path);
         let mut request =
             http_client::get(&self.url, &path).header(header::ACCEPT, "application/json");
         if let Some(authorization) = &files.authorization {
             request = request.header(header::AUTHORIZATION, authorization);
         }
-        request.body(Empty::new())
+        let request = request.body(Empty::<Bytes>::new()).map_err(http_client::unreachable)?;
+        let tls = files.tls.as_ref();
+        let connection = http_client::connect(&self.url, tls, &self.resolver, deadline).await?;
+        http_client::exchange(connection, request, read).await
     }
 }
 

@@ -58,9 +58,8 @@ impl DirectSource {
     ) -> Result<Self, ConfirmError> {
         let mut source = Source::new(config, state_dir, resolver)?;
         if let Some(path) = &config.proofs {
-            let (key, path) = ("confirm.proofs", path.clone());
-            let unusable = |source| ConfirmError::Directory { key, path: path.clone(), source };
-            std::fs::read_dir(&path).map_err(unusable)?;
+            std::fs::read_dir(path)
+                .map_err(|error| ConfirmError::directory("confirm.proofs", path, &error))?;
         }
         source.directories.saved.take_if(|directory| std::fs::read_dir(directory).is_err());
         Ok(Self { source, canary: OnceCell::new() })
@@ -132,7 +131,9 @@ impl DirectSource {
         let found = directories.find(fingerprint);
         let found = found.map_err(|error| DirectAnswer::Unanswered(error.to_string()))?;
         match (found, client) {
-            (None, Some(client)) => client.get(files, fingerprint).await.map_err(unanswered),
+            (None, Some(client)) => {
+                client.query().await.get(files, fingerprint).await.map_err(unanswered)
+            }
             (found, _) => Ok(found),
         }
     }

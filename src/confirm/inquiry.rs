@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use super::query::{Query, Submission, UnderWay};
 use super::schedule::{Schedule, ScheduleLimits, Submitted};
-use crate::config::Config;
+use crate::config::{Config, ConfirmConfig};
 use crate::metrics::ConfirmMetrics;
 
 /// Takes the queries of all workers, and limits the time for which a connection waits for an
@@ -43,16 +43,22 @@ impl Inquiry {
     #[must_use]
     pub fn new(config: &Config, answers: CurrentAnswers, metrics: &ConfirmMetrics) -> Self {
         let Some(confirm) = &config.confirm else { return Self(None) };
-        let limits = ScheduleLimits {
-            rate: confirm.rate,
-            wait: confirm.wait,
-            stale_for: confirm.stale_for,
-            has_directory: confirm.proofs.is_some() || config.state_dir.is_some(),
-        };
+        let has_directory = confirm.proofs.is_some() || config.state_dir.is_some();
+        Self::of_source(confirm, has_directory, answers, metrics)
+    }
+
+    pub(super) fn of_source(
+        config: &ConfirmConfig,
+        has_directory: bool,
+        answers: CurrentAnswers,
+        metrics: &ConfirmMetrics,
+    ) -> Self {
+        let (rate, wait, stale_for) = (config.rate, config.wait, config.stale_for);
+        let limits = ScheduleLimits { rate, wait, stale_for, has_directory };
         Self(Some(Arc::new(SharedQueries {
             schedule: Mutex::new(Schedule::new(limits, answers, Instant::now())),
             changed: Notify::new(),
-            wait: confirm.wait,
+            wait,
             metrics: metrics.clone(),
         })))
     }

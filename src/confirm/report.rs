@@ -15,8 +15,8 @@ const MAX_ANSWERS: usize = 100;
 pub struct ConfirmStatus(Option<Arc<Mutex<ConfirmReport>>>);
 
 impl ConfirmStatus {
-    pub(super) fn new(report: ConfirmReport) -> Self {
-        Self(Some(Arc::new(Mutex::new(report))))
+    pub(super) fn new(report: Arc<Mutex<ConfirmReport>>) -> Self {
+        Self(Some(report))
     }
 
     /// The report; `None` without a source.
@@ -24,16 +24,9 @@ impl ConfirmStatus {
     pub fn load(&self) -> Option<ConfirmReport> {
         self.0.as_ref().map(|report| lock(report).clone())
     }
-
-    /// Changes the report.
-    pub(super) fn update(&self, change: impl FnOnce(&mut ConfirmReport)) {
-        if let Some(report) = &self.0 {
-            change(&mut lock(report));
-        }
-    }
 }
 
-fn lock(report: &Mutex<ConfirmReport>) -> MutexGuard<'_, ConfirmReport> {
+pub(super) fn lock(report: &Mutex<ConfirmReport>) -> MutexGuard<'_, ConfirmReport> {
     report.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -71,8 +71,7 @@ impl Source {
         let saved = self.directories.saved.iter().map(|it| ("state.dir", it));
         for (key, path) in saved.chain(configured) {
             let readable = sandbox::check(path).and_then(|()| std::fs::read_dir(path));
-            let unusable = |source| ConfirmError::Directory { key, path: path.clone(), source };
-            readable.map_err(unusable)?;
+            readable.map_err(|error| ConfirmError::directory(key, path, &error))?;
         }
         Ok(())
     }
@@ -92,7 +91,7 @@ pub fn create_directories(
     match std::fs::create_dir(&path) {
         // A missing state directory has an error of its own.
         Err(source) if source.kind() != io::ErrorKind::AlreadyExists && state_dir.exists() => {
-            Err(ConfirmError::Directory { key: "state.dir", path, source })
+            Err(ConfirmError::directory("state.dir", &path, &source))
         }
         Ok(()) | Err(_) => Ok(()),
     }

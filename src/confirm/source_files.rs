@@ -1,13 +1,14 @@
 //! The files that `[confirm]` names: CAs, API key and canary.
 
+use std::fmt::Display;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use hyper::header::HeaderValue;
 use keygate_core::regular_file::cause;
-use keygate_core::spki::{self, Fingerprint, InputError};
-use keygate_core::tls::{self, TlsFileError};
+use keygate_core::spki::{self, Fingerprint};
+use keygate_core::tls;
 use rustls::ClientConfig;
 use zeroize::Zeroizing;
 
@@ -32,94 +33,47 @@ const PUBLISHED: [&str; 2] = [
 /// A key with its fingerprint.
 pub(super) type CanaryKey = (Fingerprint, Arc<[u8]>);
 
-/// Why the table `[confirm]` cannot be used.
+/// Why the table `[confirm]` cannot be used, with the remedy.
 #[derive(Debug, thiserror::Error)]
-pub enum ConfirmError {
-    /// The file of the API key is not a key.
-    #[error(
-        "confirm.api_key {}: not one line of 1 to {MAX_API_KEY} printable ASCII characters; \
-         put the key alone into the file",
-        path.display()
-    )]
-    ApiKey {
-        /// Path of the file.
-        path: PathBuf,
-    },
-    /// The canary file has an unusable place.
-    #[error("confirm.canary {}: {source}; give \"published\", \"off\" or a file with a key", path.display())]
-    Canary {
-        /// Path of the file.
-        path: PathBuf,
-        /// The reason.
-        source: InputError,
-    },
-    /// The canary file has too many keys.
-    #[error("confirm.canary {}: {keys} keys; give 1 to {MAX_CANARIES}", path.display())]
-    CanaryCount {
-        /// Path of the file.
-        path: PathBuf,
-        /// Number of keys in it.
-        keys: usize,
-    },
-    /// The directory of proofs, or that of kept proofs, cannot be used.
-    #[error("{key}: directory {}: {}; create it, readable for the user that runs keygate", path.display(), cause(source))]
-    Directory {
-        /// Configuration key that names the directory, or its parent.
-        key: &'static str,
-        /// Path of the directory.
-        path: PathBuf,
-        /// The reason.
-        source: io::Error,
-    },
-    /// A file cannot be read.
-    #[error("{key} {}: {}{}", path.display(), cause(source), remedy(key))]
-    Read {
-        /// Configuration key that names the file.
-        key: &'static str,
-        /// Path of the file.
-        path: PathBuf,
-        /// The reason.
-        source: io::Error,
-    },
-    /// The thread that reads the files cannot be started.
-    #[error("cannot start the thread that reads the files of [confirm]: {0}")]
-    Thread(#[source] io::Error),
-    /// rustls rejects the configuration.
-    #[error("confirm.url: TLS cannot be configured: {}", tls::tls_error(.0))]
-    Tls(#[from] rustls::Error),
-    /// The file of CAs cannot be used.
-    #[error("confirm.trust_anchors {}: {source}{}", path.display(), remedy("confirm.trust_anchors"))]
-    TrustAnchors {
-        /// Path of the file.
-        path: PathBuf,
-        /// The reason.
-        source: TlsFileError,
-    },
+#[error("{problem}")]
+pub struct ConfirmError {
+    /// The configuration key that names the file; `None` if the process is the cause.
+    key: Option<&'static str>,
+    problem: String,
 }
 
 impl ConfirmError {
+    pub(super) fn thread(error: &io::Error) -> Self {
+        let problem = format!("cannot start the thread that reads the files of [confirm]: {error}");
+        Self { key: None, problem }
+    }
+
+    /// The file at `path`, which `key` names, has this problem.
+    fn file(key: &'static str, path: &Path, problem: impl Display) -> Self {
+        let (path, remedy) = (path.display(), remedy(key));
+        Self { key: Some(key), problem: format!("{key} {path}: {problem}; {remedy}") }
+    }
+
+    /// The directory of proofs, or that of saved proofs, cannot be used.
+    pub(super) fn directory(key: &'static str, path: &Path, error: &io::Error) -> Self {
+        let (path, cause) = (path.display(), cause(error));
+        let remedy = "create it, readable for the user that runs keygate";
+        Self { key: Some(key), problem: format!("{key}: directory {path}: {cause}; {remedy}") }
+    }
+
     /// The error with the key of the configuration that names the file.
     #[must_use]
     pub fn placed(&self) -> PlacedProblem {
-        let key = match self {
-            Self::ApiKey { .. } => Some("confirm.api_key"),
-            Self::Canary { .. } | Self::CanaryCount { .. } => Some("confirm.canary"),
-            Self::Directory { key, .. } | Self::Read { key, .. } => Some(*key),
-            Self::Thread(_) => None,
-            Self::Tls(_) => Some("confirm.url"),
-            Self::TrustAnchors { .. } => Some("confirm.trust_anchors"),
-        };
-        PlacedProblem { place: key.map(KeyPlace::new), problem: self.to_string() }
+        PlacedProblem { place: self.key.map(KeyPlace::new), problem: self.to_string() }
     }
 }
 
-/// The remedy if the file of this configuration key cannot be read.
+/// The remedy if the file of this configuration key cannot be used.
 fn remedy(key: &str) -> &'static str {
     match key {
-        "confirm.api_key" => "; put the key into the file, or remove confirm.api_key",
-        "confirm.canary" => "; give \"published\", \"off\" or a file with a key",
-        "confirm.trust_anchors" => "; give the CAs of the source in PEM",
-        _ => "",
+        "confirm.api_key" => "put the key alone into the file, or remove confirm.api_key",
+        "confirm.canary" => "give \"published\", \"off\" or a file with a key",
+        _ => "give the CAs of the source in PEM",
     }
 }
 
@@ -143,18 +97,20 @@ impl SourceFiles {
         let tls = match &config.trust_anchors {
             Some(path) => {
                 let pem = read("confirm.trust_anchors", path)?;
-                let unusable = |source| ConfirmError::TrustAnchors { path: path.clone(), source };
-                let anchors = tls::trust_anchors(&pem).map_err(unusable)?;
+                let anchors = tls::trust_anchors(&pem)
+                    .map_err(|error| ConfirmError::file("confirm.trust_anchors", path, error))?;
                 let alpn = [AlpnProtocol::Http11.as_bytes()];
-                let client = tls::client_config(&anchors, None, &alpn)?;
+                let client = tls::client_config(&anchors, None, &alpn).map_err(|error| {
+                    let problem = tls::tls_error(&error);
+                    let problem = format!("confirm.url: TLS cannot be configured: {problem}");
+                    ConfirmError { key: Some("confirm.url"), problem }
+                })?;
                 is_secure.then(|| Arc::new(client))
             }
             None => None,
         };
-        let (authorization, exposed) = match &config.api_key {
-            Some(path) => authorization(path)?,
-            None => (None, None),
-        };
+        let api_key = config.api_key.as_deref().map(authorization).transpose()?;
+        let (authorization, exposed) = api_key.map_or((None, None), |it| (Some(it.0), it.1));
         let canaries = match &config.canary {
             CanaryConfig::File(path) => canaries(path)?,
             CanaryConfig::Off => Vec::new(),
@@ -166,21 +122,18 @@ impl SourceFiles {
 
 fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, ConfirmError> {
     let read = snapshot::read_bounded(path, MAX_SIZE);
-    read.map_err(|source| ConfirmError::Read { key, path: path.to_owned(), source })
+    read.map_err(|error| ConfirmError::file(key, path, cause(&error)))
 }
 
 /// The value of `Authorization`, and the problem with the permissions of the file.
-fn authorization(
-    path: &Path,
-) -> Result<(Option<HeaderValue>, Option<ExposedKeyFile>), ConfirmError> {
+fn authorization(path: &Path) -> Result<(HeaderValue, Option<ExposedKeyFile>), ConfirmError> {
     let file = snapshot::read_private_key(path, MAX_API_KEY);
-    let file = file.map_err(|source| ConfirmError::Read {
-        key: "confirm.api_key",
-        path: path.to_owned(),
-        source,
-    })?;
+    let file = file.map_err(|error| ConfirmError::file("confirm.api_key", path, cause(&error)))?;
     let key = file.content.trim_ascii();
-    let invalid = || ConfirmError::ApiKey { path: path.to_owned() };
+    let invalid = || {
+        let problem = format_args!("not one line of 1 to {MAX_API_KEY} printable ASCII characters");
+        ConfirmError::file("confirm.api_key", path, problem)
+    };
     if key.is_empty() || !key.iter().all(u8::is_ascii_graphic) {
         return Err(invalid());
     }
@@ -190,20 +143,21 @@ fn authorization(
     value.extend_from_slice(SCHEME);
     value.extend_from_slice(key);
     let value = http_client::secret_value(value).ok_or_else(invalid)?;
-    Ok((Some(value), file.exposed))
+    Ok((value, file.exposed))
 }
 
 fn canaries(path: &Path) -> Result<Vec<CanaryKey>, ConfirmError> {
     let content = Zeroizing::new(read("confirm.canary", path)?); // may have a private key
     let mut keys = Vec::new();
     for finding in spki::keys_in(&content) {
-        let unusable = |source| ConfirmError::Canary { path: path.to_owned(), source };
-        keys.push(canary(finding.key.map_err(unusable)?));
+        let key = finding.key;
+        keys.push(canary(key.map_err(|error| ConfirmError::file("confirm.canary", path, error))?));
     }
     if (1..=MAX_CANARIES).contains(&keys.len()) {
         return Ok(keys);
     }
-    Err(ConfirmError::CanaryCount { path: path.to_owned(), keys: keys.len() })
+    let problem = format_args!("{} keys instead of 1 to {MAX_CANARIES}", keys.len());
+    Err(ConfirmError::file("confirm.canary", path, problem))
 }
 
 fn published() -> Vec<CanaryKey> {
@@ -237,7 +191,6 @@ mod tests {
         let path = directory.path().join("api.key");
         std::fs::write(&path, "abc-123\n").unwrap();
         let (value, _) = authorization(&path).unwrap();
-        let value = value.unwrap();
         assert_eq!(value.as_bytes(), b"Bearer abc-123");
         assert_eq!(format!("{value:?}"), "Sensitive");
         for wrong in ["", "\n", "two lines\n", "a\nb", "a\u{e9}"] {

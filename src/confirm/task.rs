@@ -24,9 +24,9 @@ use self::source_watch::{Look, SourceWatch};
 pub use self::state_writer::AnswerFlusher;
 use self::state_writer::{StateDirectory, StateWriter};
 use super::TARGET;
-use super::answer_book::{AnswerBook, Basis, Lapse, ProofEffect};
+use super::answer_book::{AnswerBook, Basis, ProofEffect};
 use super::inquiry::Inquiry;
-use super::lookup::{CanaryProblem, FoundProof, LookUp, LookUpOutcome};
+use super::lookup::{CanaryProblem, FoundProof, LookUp};
 use super::report::ConfirmStatus;
 use super::schedule::{Job, Stage};
 use super::source::{Source, create_directories};
@@ -87,7 +87,8 @@ impl ConfirmationTask {
         source.check_directories()?;
         log_exposed(&source);
         let book = saved_answers(&source, state_dir, guard);
-        let thread = BlockingPool::new("keygate-confirm", 1).map_err(ConfirmError::Thread)?;
+        let thread = BlockingPool::new("keygate-confirm", 1);
+        let thread = thread.map_err(|error| ConfirmError::thread(&error))?;
         let directory = state_dir.map(|path| StateDirectory {
             path: path.to_owned(),
             proofs: source.directories.clone(),
@@ -128,7 +129,8 @@ impl ConfirmationTask {
         self.watch.start().await;
         self.check_canary();
         loop {
-            if self.book.expire(unix_time::now()) == Lapse::SomeDue {
+            let has_due = self.book.expire(unix_time::now());
+            if has_due {
                 self.publisher.judge_again(); // the clients of due keys cause new queries
             }
             self.start_jobs();
@@ -194,7 +196,7 @@ impl ConfirmationTask {
             self.record_canary(outcome);
         }
         if job.stage == Stage::Url || self.source.client.is_none() {
-            self.record_response(&outcome);
+            self.publisher.record_response(&outcome, &self.source, &self.queries);
         }
         self.publisher.log_unusable(&outcome);
         let conclusion = Conclusion::new(&job, outcome, &self.source);
@@ -208,18 +210,6 @@ impl ConfirmationTask {
             }
             Conclusion::Unanswered(why) => self.end_unanswered(&job, &why),
             Conclusion::Unknown => self.clear_if_trusted(job),
-        }
-    }
-
-    /// Records a response of the URL, or of the directory if there is no URL.
-    fn record_response(&self, outcome: &LookUpOutcome) {
-        match outcome {
-            LookUpOutcome::Confirmed(_) | LookUpOutcome::Unknown | LookUpOutcome::Unusable(_) => {}
-            LookUpOutcome::DirectoryFailed(_) | LookUpOutcome::Failed(_) => return,
-        }
-        self.publisher.record_response(self.source.paused_until(Instant::now()));
-        if self.queries.with_schedule(|it| it.record_response()) {
-            self.publisher.log_recovery();
         }
     }
 
@@ -301,15 +291,16 @@ impl ConfirmationTask {
     /// Uses files that have changed, and looks for new proofs if the directory has changed: of keys
     /// that wait for an answer, of cleared keys, and of probable keys of connected clients.
     fn end_look(&mut self, look: Look) {
-        let changes = self.watch.end(look);
+        let is_directory_changed = look.is_directory_changed;
+        let files = self.watch.end(look);
         let is_complete = self.source.config.directory_is_complete;
-        let checks_canary = changes.files.is_some() || changes.is_directory_changed && is_complete;
-        if let Some(files) = changes.files {
+        let checks_canary = files.is_some() || is_directory_changed && is_complete;
+        if let Some(files) = files {
             self.source.files = files;
             log_exposed(&self.source);
             info!(target: TARGET, "files of the source of proofs loaded");
         }
-        if changes.is_directory_changed {
+        if is_directory_changed {
             self.queries.with_schedule(|it| it.retry_directory());
             let cleared = self.book.cleared().map(|(fingerprint, _)| *fingerprint).collect();
             self.io.find_named(cleared, &self.source);

@@ -114,3 +114,6 @@ impl CanaryCheck {
         self.retry_at = Some(now + retry);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -108,3 +108,6 @@ impl Unanswered {
         Self::new(error.result(), error.to_string(), end)
     }
 }
+
+#[cfg(test)]
+mod tests;

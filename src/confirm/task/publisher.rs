@@ -1,7 +1,7 @@
 //! Who is told: judgements get the answers, operators get log lines, metrics and the status.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use keygate_core::guard::CurrentAnswers;
@@ -14,7 +14,7 @@ use super::super::TARGET;
 use super::super::answer_book::{AnswerBook, Clearance, MAX_CONFIRMED, ProofEffect};
 use super::super::inquiry::Inquiry;
 use super::super::lookup::{CanaryProblem, FoundProof, LookUpOutcome};
-use super::super::report::{AnswerReport, CanaryState, ConfirmReport, ConfirmStatus};
+use super::super::report::{AnswerReport, CanaryState, ConfirmReport, ConfirmStatus, lock};
 use super::super::schedule::{Job, JobEnd};
 use super::super::source::Source;
 use super::outcome::Unanswered;
@@ -38,7 +38,7 @@ pub(super) struct Publisher {
     /// The source in logs and the status.
     source: String,
     metrics: ConfirmMetrics,
-    status: ConfirmStatus,
+    report: Arc<Mutex<ConfirmReport>>,
     logs: PublisherLogs,
 }
 
@@ -81,13 +81,17 @@ impl Publisher {
             judged_at: None,
             source: source.name(),
             metrics,
-            status: ConfirmStatus::new(report),
+            report: Arc::new(Mutex::new(report)),
             logs: PublisherLogs::default(),
         }
     }
 
     pub(super) fn status(&self) -> ConfirmStatus {
-        self.status.clone()
+        ConfirmStatus::new(Arc::clone(&self.report))
+    }
+
+    fn report(&self) -> MutexGuard<'_, ConfirmReport> {
+        lock(&self.report)
     }
 
     /// Has open connections judged again with the next publication.
@@ -128,11 +132,10 @@ impl Publisher {
         let (confirmed, cleared) = (book.confirmed().len(), book.cleared().len());
         self.metrics.set_answers(confirmed, cleared);
         self.metrics.set_pending(pending);
-        self.status.update(|report| {
-            (report.confirmed, report.cleared, report.pending) = (confirmed, cleared, pending);
-            report.questions_per_day = cleared as f64 / (cleared_ttl.as_secs_f64() / 86_400.0);
-            report.count(&self.metrics);
-        });
+        let mut report = self.report();
+        (report.confirmed, report.cleared, report.pending) = (confirmed, cleared, pending);
+        report.questions_per_day = cleared as f64 / (cleared_ttl.as_secs_f64() / 86_400.0);
+        report.count(&self.metrics);
     }
 
     /// Records the duration of a query that has ended.
@@ -140,57 +143,64 @@ impl Publisher {
         self.metrics.record_duration(duration);
     }
 
-    /// Records that the source has responded. `paused_until` is the end of its pause.
-    pub(super) fn record_response(&self, paused_until: Option<Instant>) {
+    /// Records a response of the URL, or of the directory if there is no URL.
+    pub(super) fn record_response(
+        &self,
+        outcome: &LookUpOutcome,
+        source: &Source,
+        queries: &Inquiry,
+    ) {
+        match outcome {
+            LookUpOutcome::Confirmed(_) | LookUpOutcome::Unknown | LookUpOutcome::Unusable(_) => {}
+            LookUpOutcome::DirectoryFailed(_) | LookUpOutcome::Failed(_) => return,
+        }
         let now = unix_time::now();
         self.metrics.set_last_answer(now);
-        self.status.update(|report| {
-            report.last_answer = Some(rfc3339(now));
-            report.failure = None;
-        });
+        self.report().last_answer = Some(rfc3339(now));
+        self.report().failure = None;
         // The response may be to a request that was sent before a 429.
-        if paused_until.is_none() {
+        if source.paused_until(Instant::now()).is_none() {
             self.metrics.set_blocked_until(0);
-            self.status.update(|report| report.blocked_until = None);
+            self.report().blocked_until = None;
+        }
+        if queries.with_schedule(|it| it.record_response()) {
+            info!(target: TARGET, source = self.source, "source of proofs answers again");
         }
     }
 
-    pub(super) fn log_recovery(&self) {
-        info!(target: TARGET, source = self.source, "source of proofs answers again");
-    }
-
-    pub(super) fn record_pause(&self, pause: Duration) {
+    fn record_pause(&self, pause: Duration) {
         let until = unix_time::now().saturating_add(pause.as_secs());
         self.metrics.set_blocked_until(until);
-        self.status.update(|report| report.blocked_until = Some(rfc3339(until)));
+        self.report().blocked_until = Some(rfc3339(until));
     }
 
     /// Records the outcome of a check of the canary.
     pub(super) fn record_canary(&mut self, outcome: &Result<(), CanaryProblem>) {
         self.metrics.record_canary(outcome.is_ok());
+        let logged = self.logs.canary_is_answer.take();
         let source = &self.source;
         let Err(CanaryProblem { error, pause, is_answer, .. }) = outcome else {
-            if self.logs.canary_is_answer.take().is_some() {
+            if logged.is_some() {
                 info!(target: TARGET, source, "source of proofs knows its canary again");
             }
-            return self.status.update(|report| {
-                (report.canary, report.failure) = (CanaryState::Ok, None);
-            });
+            self.report().canary = CanaryState::Ok;
+            self.report().failure = None;
+            return;
         };
-        if self.logs.canary_is_answer.replace(*is_answer) != Some(*is_answer) {
-            if *is_answer {
+        match is_answer {
+            _ if logged == Some(*is_answer) => {}
+            true => {
                 warn!(target: TARGET, source, error, "source does not know its canary, no key is cleared");
-            } else {
+            }
+            false => {
                 warn!(target: TARGET, source, error, "source cannot be asked about its canary, no key is cleared");
             }
         }
-        self.status.update(|report| {
-            report.canary = CanaryState::Failed;
-            report.failure = (!is_answer).then(|| error.clone());
-        });
-        if let Some(pause) = pause {
-            self.record_pause(*pause);
-        }
+        self.logs.canary_is_answer = Some(*is_answer);
+        let failure = (!is_answer).then(|| error.clone());
+        self.report().canary = CanaryState::Failed;
+        self.report().failure = failure;
+        pause.iter().for_each(|pause| self.record_pause(*pause));
     }
 
     /// Records a verified proof, which `proof_file` will have. Ends the query once it is in use.
@@ -231,7 +241,7 @@ impl Publisher {
         let (time, fingerprint) = (rfc3339(unix_time::now()), fingerprint.to_string());
         let verdict = verdict.as_str();
         let answer = AnswerReport { time, fingerprint, verdict, proof_file, until };
-        self.status.update(|report| report.add(answer));
+        self.report().add(answer);
     }
 
     fn record_answer(&mut self, job: &Job, result: ConfirmationResult) {
@@ -247,9 +257,8 @@ impl Publisher {
         queries: &Inquiry,
     ) {
         self.metrics.record_result(ConfirmationResult::Confirmed);
-        let (end, now) = (JobEnd::Unanswered(Some(NO_ROOM_PAUSE)), Instant::now());
-        let next = queries.with_schedule(|it| it.finish(job.number, end, now)).map(time_after);
-        let Some(left_out) = self.logs.unanswered.pass(now) else { return };
+        let next = finish(job, JobEnd::Unanswered(Some(NO_ROOM_PAUSE)), queries);
+        let Some(left_out) = self.logs.unanswered.pass(Instant::now()) else { return };
         let maximum = MAX_CONFIRMED;
         error!(target: TARGET, %fingerprint, maximum, next, left_out, "too many confirmed keys, a proved compromise stays probable");
     }
@@ -260,16 +269,15 @@ impl Publisher {
         self.metrics.record_result(*result);
         if *result != ConfirmationResult::Untrusted {
             let last_error = format!("{} {}: {error}", rfc3339(unix_time::now()), self.source);
-            self.status.update(|report| report.last_error = Some(last_error));
+            self.report().last_error = Some(last_error);
         }
         if let JobEnd::Blocked(pause) = end {
             self.record_pause(*pause);
         } else if *end == JobEnd::Failed {
-            self.status.update(|report| report.failure = Some(error.clone()));
+            self.report().failure = Some(error.clone());
         }
-        let now = Instant::now();
-        let next = queries.with_schedule(|it| it.finish(job.number, *end, now)).map(time_after);
-        let Some(left_out) = self.logs.unanswered.pass(now) else { return };
+        let next = finish(job, *end, queries);
+        let Some(left_out) = self.logs.unanswered.pass(Instant::now()) else { return };
         let fingerprint = job.query.encodings.first().map(|(it, _)| it.to_string());
         let (result, source) = (result.as_str(), &self.source);
         if *level == Level::INFO {
@@ -302,9 +310,10 @@ fn text(path: Option<&PathBuf>) -> Option<String> {
     path.map(|path| path.display().to_string())
 }
 
-/// The time after `pause`, RFC 3339.
-fn time_after(pause: Duration) -> String {
-    rfc3339(unix_time::now().saturating_add(pause.as_secs()))
+/// Ends a job. Returns the time of the next attempt, RFC 3339.
+fn finish(job: &Job, end: JobEnd, queries: &Inquiry) -> Option<String> {
+    let next = queries.with_schedule(|it| it.finish(job.number, end, Instant::now()));
+    next.map(|pause| rfc3339(unix_time::now().saturating_add(pause.as_secs())))
 }
 
 /// Limits the log lines of one kind.
@@ -325,3 +334,6 @@ impl LogLimit {
         Some(std::mem::take(&mut self.left_out))
     }
 }
+
+#[cfg(test)]
+mod tests;

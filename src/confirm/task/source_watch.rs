@@ -6,9 +6,9 @@ use std::time::Instant;
 use tracing::warn;
 
 use super::super::TARGET;
-use super::super::source_files::{ConfirmError, SourceFiles};
+use super::super::source_files::SourceFiles;
 use super::FILE_TIMEOUT;
-use crate::blocking::{BlockingError, BlockingPool};
+use crate::blocking::BlockingPool;
 use crate::config::{CanaryConfig, ConfirmConfig};
 use crate::snapshot::watch::{Directories, POLL_INTERVAL};
 use crate::snapshot::{FileState, SETTLE};
@@ -29,14 +29,8 @@ pub(super) struct SourceWatch {
 pub(super) struct Look {
     directories: Directories,
     states: Vec<FileState>,
-    /// The content of the files, if one has changed.
-    files: Option<Result<Result<SourceFiles, ConfirmError>, BlockingError>>,
-}
-
-/// What has changed since the look before.
-pub(super) struct SourceChanges {
     /// The content of the files, if they have changed and can be used.
-    pub(super) files: Option<SourceFiles>,
+    files: Option<SourceFiles>,
     pub(super) is_directory_changed: bool,
 }
 
@@ -83,32 +77,18 @@ impl SourceWatch {
             let directories = paths.watch(directories).await;
             let states = paths.states(before.clone()).await;
             let files = paths.files().len();
-            let has_changed = before.get(..files) != states.get(..files);
-            let files = if has_changed { Some(paths.read().await) } else { None };
-            Look { directories, states, files }
+            let is_directory_changed = before.get(files..) != states.get(files..);
+            let is_unchanged = before.get(..files) == states.get(..files);
+            let files = if is_unchanged { None } else { paths.read().await };
+            Look { directories, states, files, is_directory_changed }
         })
     }
 
-    /// Ends a look.
-    pub(super) fn end(&mut self, look: Look) -> SourceChanges {
-        let Look { directories, states, files } = look;
-        self.directories = Some(directories);
-        let before = std::mem::replace(&mut self.seen, states);
-        let directory = self.paths.files().len()..;
-        let is_directory_changed = before.get(directory.clone()) != self.seen.get(directory);
-        let files = match files {
-            None => None,
-            Some(Ok(Ok(files))) => Some(files),
-            Some(Ok(Err(error))) => {
-                warn!(target: TARGET, %error, "files of the source of proofs rejected, keeping those in use");
-                None
-            }
-            Some(Err(error)) => {
-                warn!(target: TARGET, %error, "files of the source of proofs cannot be read");
-                None
-            }
-        };
-        SourceChanges { files, is_directory_changed }
+    /// Ends a look. Its states are the last ones.
+    pub(super) fn end(&mut self, look: Look) -> Option<SourceFiles> {
+        self.directories = Some(look.directories);
+        self.seen = look.states;
+        look.files
     }
 }
 
@@ -156,8 +136,18 @@ impl WatchedPaths {
         self.thread.run_within(FILE_TIMEOUT, states).await.unwrap_or(before)
     }
 
-    async fn read(&self) -> Result<Result<SourceFiles, ConfirmError>, BlockingError> {
+    /// The content of the files; `None` if they cannot be used.
+    async fn read(&self) -> Option<SourceFiles> {
         let config = self.config.clone();
-        self.thread.run_within(FILE_TIMEOUT, move || SourceFiles::read(&config)).await
+        match self.thread.run_within(FILE_TIMEOUT, move || SourceFiles::read(&config)).await {
+            Ok(Ok(files)) => return Some(files),
+            Ok(Err(error)) => {
+                warn!(target: TARGET, %error, "files of the source of proofs rejected, keeping those in use");
+            }
+            Err(error) => {
+                warn!(target: TARGET, %error, "files of the source of proofs cannot be read");
+            }
+        }
+        None
     }
 }

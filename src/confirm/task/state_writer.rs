@@ -248,3 +248,6 @@ impl StateWriter {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
