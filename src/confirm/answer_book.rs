@@ -24,7 +24,7 @@ pub(super) const MAX_CONFIRMED: usize = 65_536;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Clearance {
     /// When the source was queried, in seconds since the Unix epoch.
-    pub(super) asked: u64,
+    pub(super) queried: u64,
     /// When the key is queried again, in seconds since the Unix epoch.
     pub(super) due: u64,
 }
@@ -98,7 +98,7 @@ impl AnswerBook {
         }
         for (fingerprint, clearance) in other.cleared {
             let is_old = match self.cleared.get(&fingerprint) {
-                Some(known) => known.asked >= clearance.asked,
+                Some(known) => known.queried >= clearance.queried,
                 None => self.cleared.len() >= MAX_CLEARED,
             };
             if !is_old && !self.confirmed.contains_key(&fingerprint) {
@@ -139,7 +139,7 @@ impl AnswerBook {
     /// Records that the source does not know an encoding.
     pub(super) fn clear(&mut self, fingerprint: Fingerprint, now: u64) -> Clearance {
         let ttl = jittered(self.cleared_ttl).as_secs().max(1);
-        let clearance = Clearance { asked: now, due: now.saturating_add(ttl) };
+        let clearance = Clearance { queried: now, due: now.saturating_add(ttl) };
         self.insert(fingerprint, clearance);
         clearance
     }
@@ -151,7 +151,7 @@ impl AnswerBook {
         if self.cleared.len() <= MAX_CLEARED {
             return;
         }
-        let oldest = self.cleared.iter().min_by_key(|(_, it)| it.asked).map(|(it, _)| *it);
+        let oldest = self.cleared.iter().min_by_key(|(_, it)| it.queried).map(|(it, _)| *it);
         if let Some(oldest) = oldest {
             self.cleared.remove(&oldest);
             self.answers.withdraw_clearance(&oldest);
@@ -179,9 +179,9 @@ impl AnswerBook {
     /// Makes the keys due for which `is_due` returns true. They stay cleared until an answer comes.
     pub(super) fn make_due(&mut self, now: u64, is_due: impl Fn(&Fingerprint) -> bool) {
         let later = self.cleared.iter().filter(|(it, clearance)| clearance.due > now && is_due(it));
-        let due: Vec<_> = later.map(|(it, clearance)| (*it, clearance.asked)).collect();
-        for (fingerprint, asked) in due {
-            self.insert(fingerprint, Clearance { asked, due: now });
+        let due: Vec<_> = later.map(|(it, clearance)| (*it, clearance.queried)).collect();
+        for (fingerprint, queried) in due {
+            self.insert(fingerprint, Clearance { queried, due: now });
         }
     }
 

@@ -74,20 +74,6 @@ pub(super) enum LookUpOutcome {
     Unusable(UnusableProof),
 }
 
-/// The outcome of a look-up, and of the check that followed it.
-#[derive(Debug)]
-pub(super) struct LookUp {
-    pub(super) outcome: LookUpOutcome,
-    /// The check of the canaries after the look into a complete directory without a proof.
-    pub(super) canary: Option<Result<(), CanaryProblem>>,
-}
-
-impl From<LookUpOutcome> for LookUp {
-    fn from(outcome: LookUpOutcome) -> Self {
-        Self { outcome, canary: None }
-    }
-}
-
 impl ProofDirectories {
     /// Looks for a proof of any of `encodings`. A file that proves nothing does not hide another
     /// one. Blocks.
@@ -118,18 +104,6 @@ impl ProofDirectories {
             }
         }
         outcome
-    }
-
-    /// Looks for a proof of any of `encodings` in a complete directory. If there is none, checks
-    /// the canaries afterwards, because an unmounted directory lacks every key. Blocks.
-    pub(super) fn look_up_complete(
-        &self,
-        encodings: &[CanaryKey],
-        canaries: &[CanaryKey],
-    ) -> LookUp {
-        let outcome = self.look_up(encodings);
-        let is_unknown = matches!(outcome, LookUpOutcome::Unknown);
-        LookUp { outcome, canary: is_unknown.then(|| self.check_canaries(canaries)) }
     }
 
     /// Whether the configured directory has a proof of every one of `canaries`. Blocks.

@@ -11,7 +11,7 @@ const FIRST_BACK_OFF: Duration = Duration::from_secs(1);
 /// Maximum back-off after failures, 5 min.
 const MAX_BACK_OFF: Duration = Duration::from_secs(5 * 60);
 
-/// A token bucket, and the pauses that the source has asked for or caused by its failures.
+/// A token bucket, and the pauses that the source has requested or caused by its failures.
 #[derive(Debug)]
 pub(super) struct SourcePace {
     /// Maximum number of queries a second.
@@ -89,7 +89,7 @@ pub(super) fn back_off(failures: u32) -> Duration {
     jittered(FIRST_BACK_OFF.saturating_mul(1 << doublings).min(MAX_BACK_OFF))
 }
 
-/// `time`, changed by up to 10 %, so that many queries do not become due at once.
+/// `time`, changed by up to 10 %, which spreads the queries that become due.
 pub(super) fn jittered(time: Duration) -> Duration {
     time.mul_f64(0.9 + 0.2 * fastrand::f64())
 }

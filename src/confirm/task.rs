@@ -26,7 +26,7 @@ use self::state_writer::{StateDirectory, StateWriter};
 use super::TARGET;
 use super::answer_book::{AnswerBook, Basis, ProofEffect};
 use super::inquiry::Inquiry;
-use super::lookup::{CanaryProblem, FoundProof, LookUp};
+use super::lookup::{CanaryProblem, FoundProof};
 use super::report::ConfirmStatus;
 use super::schedule::{Job, Stage};
 use super::source::{Source, create_directories};
@@ -191,7 +191,7 @@ impl ConfirmationTask {
     }
 
     fn end_look_up(&mut self, looked_up: LookedUp) {
-        let LookedUp { job, began, look_up: LookUp { outcome, canary } } = looked_up;
+        let LookedUp { job, began, outcome, canary } = looked_up;
         if let Some(outcome) = canary {
             self.record_canary(outcome);
         }

@@ -77,7 +77,7 @@ impl AnswerBook {
             // time that has passed stays, because the clearance ends `stale_for` after it.
             let latest = if is_same_filter { latest } else { now };
             let due = record.expires.min(latest);
-            self.insert(fingerprint, Clearance { asked: record.asked.min(now), due });
+            self.insert(fingerprint, Clearance { queried: record.asked.min(now), due });
         }
         self.expire(now);
     }
@@ -117,10 +117,10 @@ impl AnswerBook {
             file.confirmed.insert(fingerprint.to_string(), spki);
         }
         let mut cleared: Vec<_> = self.cleared.iter().collect();
-        cleared.sort_unstable_by_key(|(_, it)| std::cmp::Reverse(it.asked));
+        cleared.sort_unstable_by_key(|(_, it)| std::cmp::Reverse(it.queried));
         let room = MAX_SIZE - CONFIRMED_SIZE - FRAME_SIZE + room;
         for (fingerprint, it) in cleared.into_iter().take(room / CLEARED_SIZE) {
-            let record = ClearanceRecord { asked: it.asked, expires: it.due };
+            let record = ClearanceRecord { asked: it.queried, expires: it.due };
             file.cleared.insert(fingerprint.to_string(), record);
         }
         serde_json::to_vec(&file)

@@ -31,8 +31,8 @@ impl Schedule {
     }
 }
 
-fn is_soon(ask: &Submission) -> bool {
-    matches!(ask, Submission::UnderWay(_))
+fn is_soon(submission: &Submission) -> bool {
+    matches!(submission, Submission::UnderWay(_))
 }
 
 #[test]
@@ -60,18 +60,18 @@ fn at_most_four_questions_are_under_way() {
 fn the_url_is_asked_in_bursts_of_ten_and_then_at_the_rate() {
     let (mut schedule, now) = schedule(false);
     (0..40).for_each(|key| drop(schedule.put(key, now)));
-    let mut asked_at = |at: Instant| {
-        let mut asked = 0;
+    let mut started_at = |at: Instant| {
+        let mut started = 0;
         while let Some(job) = schedule.next(at) {
             schedule.finish(job.number, JobEnd::Answered, at);
-            asked += 1;
+            started += 1;
         }
-        asked
+        started
     };
-    assert_eq!(asked_at(now), 10);
-    assert_eq!((asked_at(now + SECOND / 2), asked_at(now + SECOND)), (0, 1));
-    assert_eq!(asked_at(now + 4 * SECOND), 3);
-    assert_eq!(asked_at(now + 3600 * SECOND), 10);
+    assert_eq!(started_at(now), 10);
+    assert_eq!((started_at(now + SECOND / 2), started_at(now + SECOND)), (0, 1));
+    assert_eq!(started_at(now + 4 * SECOND), 3);
+    assert_eq!(started_at(now + 3600 * SECOND), 10);
 }
 
 #[test]
@@ -128,8 +128,8 @@ fn the_end_of_a_back_off_wakes_nobody_while_the_url_may_not_be_asked() {
 }
 
 /// Whether the connections that are held for the answer are woken.
-fn is_woken(ask: &Submission) -> bool {
-    let Submission::UnderWay(under_way) = ask else { panic!("{ask:?}") };
+fn is_woken(submission: &Submission) -> bool {
+    let Submission::UnderWay(under_way) = submission else { panic!("{submission:?}") };
     let mut under_way = under_way.clone();
     let ended = std::pin::pin!(under_way.ended());
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
@@ -140,18 +140,18 @@ fn is_woken(ask: &Submission) -> bool {
 fn held_connections_are_woken_if_the_url_is_paused_after_the_directory() {
     let (mut schedule, now) = schedule(true);
     schedule.pause(600 * SECOND, now);
-    let ask = schedule.put(1, now);
+    let submission = schedule.put(1, now);
     let job = schedule.next(now).unwrap();
-    assert!(!is_woken(&ask), "the directory may have a proof");
+    assert!(!is_woken(&submission), "the directory may have a proof");
     schedule.finish(job.number, JobEnd::NotInDirectory, now);
-    assert!(is_woken(&ask));
+    assert!(is_woken(&submission));
     assert!(!is_soon(&schedule.put(1, now)));
     // Shortly before the end of the pause, the connections are held on.
     let later = now + 599 * SECOND;
-    let ask = schedule.put(2, later);
+    let submission = schedule.put(2, later);
     let job = schedule.next(later).unwrap();
     schedule.finish(job.number, JobEnd::NotInDirectory, later);
-    assert!(!is_woken(&ask));
+    assert!(!is_woken(&submission));
 }
 
 #[test]
@@ -246,9 +246,9 @@ fn a_change_of_the_directory_during_a_question_has_it_looked_into_again() {
 #[test]
 fn failures_make_every_question_wait_for_the_back_off() {
     let (mut schedule, now) = schedule(false);
-    let mut ask = schedule.put(1, now);
+    let mut submission = schedule.put(1, now);
     let job = schedule.next(now).unwrap();
-    let Submission::UnderWay(_) = &mut ask else { panic!("{ask:?}") };
+    let Submission::UnderWay(_) = &mut submission else { panic!("{submission:?}") };
     let retry = schedule.finish(job.number, JobEnd::Failed, now).unwrap();
     assert!(retry < 2 * SECOND);
     assert!(is_soon(&schedule.put(1, now)), "the back-off ends within the wait");
@@ -336,10 +336,10 @@ fn the_holders_of_a_question_that_ends_are_told() {
     let (mut schedule, now) = schedule(false);
     for finished in [JobEnd::Answered, JobEnd::Failed, JobEnd::Unanswered(None)] {
         let later = now + 3600 * SECOND;
-        let ask = schedule.put(7, later);
+        let submission = schedule.put(7, later);
         let job = schedule.next(later + 3600 * SECOND).unwrap();
         schedule.finish(job.number, finished, now);
-        assert!(is_woken(&ask), "{finished:?}");
+        assert!(is_woken(&submission), "{finished:?}");
         schedule.remove(job.number);
     }
 }
@@ -387,13 +387,13 @@ fn a_key_that_is_too_large_for_a_proof_is_not_asked_about() {
     let (mut schedule, now) = schedule(false);
     let spki: Arc<[u8]> = vec![0; MAX_SPKI + 1].into();
     let encodings = smallvec![(Fingerprint::of(&spki), spki)];
-    let asked = schedule.submit(Query { encodings }, now, SystemTime::UNIX_EPOCH);
+    let submitted = schedule.submit(Query { encodings }, now, SystemTime::UNIX_EPOCH);
     assert!(
-        matches!(asked.submission, Submission::NotSoon)
-            && asked.dropped == 1
+        matches!(submitted.submission, Submission::NotSoon)
+            && submitted.dropped == 1
             && schedule.pending() == 0
     );
     let empty = Query { encodings: smallvec![] };
-    let asked = schedule.submit(empty, now, SystemTime::UNIX_EPOCH);
-    assert!(matches!(asked.submission, Submission::NotSoon) && asked.dropped == 0);
+    let submitted = schedule.submit(empty, now, SystemTime::UNIX_EPOCH);
+    assert!(matches!(submitted.submission, Submission::NotSoon) && submitted.dropped == 0);
 }

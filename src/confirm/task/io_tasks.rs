@@ -8,7 +8,7 @@ use tokio::task::{JoinError, JoinSet};
 use tracing::error;
 
 use super::super::TARGET;
-use super::super::lookup::{self, CanaryProblem, LookUp, LookUpOutcome};
+use super::super::lookup::{self, CanaryProblem, LookUpOutcome};
 use super::super::schedule::{Job, Stage};
 use super::super::source::Source;
 use super::FILE_TIMEOUT;
@@ -36,7 +36,9 @@ pub(super) enum IoEnd {
 pub(super) struct LookedUp {
     pub(super) job: Job,
     pub(super) began: Instant,
-    pub(super) look_up: LookUp,
+    pub(super) outcome: LookUpOutcome,
+    /// The check of the canary after the look into a complete directory without a proof.
+    pub(super) canary: Option<Result<(), CanaryProblem>>,
 }
 
 impl IoTasks {
@@ -44,35 +46,37 @@ impl IoTasks {
         Self { thread, tasks: JoinSet::new() }
     }
 
-    /// Looks up the key of `job`.
+    /// Looks up the key of `job`. An unmounted directory lacks every key, so a look into a complete
+    /// one without a proof is followed by a check of the canary.
     pub(super) fn look_up(&mut self, job: Job, source: &Source) {
         let (began, source, thread) = (Instant::now(), source.clone(), self.thread.clone());
         self.tasks.spawn_local(async move {
-            let look_up = match (job.stage, &source.client) {
+            let outcome = match (job.stage, &source.client) {
                 (Stage::Url, Some(client)) => {
-                    lookup::query_url(client, &source.files, &job.query.encodings).await.into()
+                    lookup::query_url(client, &source.files, &job.query.encodings).await
                 }
                 (Stage::Directory | Stage::Url, _) => {
-                    look_into_directories(&job, source, &thread).await
+                    let (query, directories) = (Arc::clone(&job.query), source.directories.clone());
+                    let look_up = move || directories.look_up(&query.encodings);
+                    let outcome = thread.run_within(source.config.timeout, look_up).await;
+                    outcome.unwrap_or_else(|error| {
+                        LookUpOutcome::DirectoryFailed(std::io::Error::other(error))
+                    })
                 }
             };
-            IoEnd::LookedUp(LookedUp { job, began, look_up })
+            let is_missing = matches!(outcome, LookUpOutcome::Unknown) && source.client.is_none();
+            let canary = match is_missing && source.clears() {
+                true => Some(check_canary(source, thread).await),
+                false => None,
+            };
+            IoEnd::LookedUp(LookedUp { job, began, outcome, canary })
         });
     }
 
     /// Checks whether the source knows its canary.
     pub(super) fn check_canary(&mut self, source: &Source) {
-        let (source, thread) = (source.clone(), self.thread.clone());
-        self.tasks.spawn_local(async move {
-            let Source { config, files, directories, client } = source;
-            if let Some(client) = client {
-                let check = lookup::check_canaries(&client, &files);
-                return IoEnd::Canary(check.await);
-            }
-            let check = move || directories.check_canaries(&files.canaries);
-            let checked = thread.run_within(config.timeout, check).await;
-            IoEnd::Canary(checked.unwrap_or_else(|error| Err(CanaryProblem::unfinished(&error))))
-        });
+        let check = check_canary(source.clone(), self.thread.clone());
+        self.tasks.spawn_local(async { IoEnd::Canary(check.await) });
     }
 
     /// Finds those of `cleared` that have a file in the directory of proofs.
@@ -111,16 +115,12 @@ fn logged(ended: Result<IoEnd, JoinError>) -> Option<IoEnd> {
     ended.inspect_err(failed).ok()
 }
 
-/// Looks for a proof in the directories, and checks the canary if that may clear the key.
-async fn look_into_directories(job: &Job, source: Source, thread: &BlockingPool) -> LookUp {
-    let is_complete = source.client.is_none() && source.clears();
-    let query = Arc::clone(&job.query);
-    let Source { config, files, directories, .. } = source;
-    let look_up = move || match is_complete {
-        true => directories.look_up_complete(&query.encodings, &files.canaries),
-        false => directories.look_up(&query.encodings).into(),
-    };
-    let look_up = thread.run_within(config.timeout, look_up).await;
-    look_up
-        .unwrap_or_else(|error| LookUpOutcome::DirectoryFailed(std::io::Error::other(error)).into())
+async fn check_canary(source: Source, thread: BlockingPool) -> Result<(), CanaryProblem> {
+    let Source { config, files, directories, client } = source;
+    if let Some(client) = client {
+        return lookup::check_canaries(&client, &files).await;
+    }
+    let check = move || directories.check_canaries(&files.canaries);
+    let checked = thread.run_within(config.timeout, check).await;
+    checked.unwrap_or_else(|error| Err(CanaryProblem::unfinished(&error)))
 }

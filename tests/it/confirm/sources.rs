@@ -1,7 +1,7 @@
 //! A source of proofs that plays every kind of answer. For each: the verdict, the metric, the log
 //! line and the next question.
 //!
-//! Guards: `Conclusion::new` in `src/confirm/task/outcome.rs`, `clear_if_trusted` and
+//! Guards: `Conclusion` in `src/confirm/task/outcome.rs`, `clear_if_trusted` and
 //! `record_canary` in `src/confirm/task.rs`, `read` and `get` in `src/confirm/client.rs`, `finish`
 //! in `src/confirm/schedule.rs`.
 
