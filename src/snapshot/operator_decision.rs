@@ -114,6 +114,11 @@ impl NeedsOperator {
             return format!("inspect the update, then accept it with `keygate {file} accept`");
         }
         match self.cause {
+            WaitCause::NewHits { .. } | WaitCause::Untried { .. }
+                if self.file == GuardFile::Service =>
+            {
+                "restore the files that were in use, or remove max_new_hits".to_owned()
+            }
             WaitCause::NewHits { .. } => {
                 format!("raise or remove max_new_hits to add the {file}")
             }

@@ -366,3 +366,53 @@ fn an_update_still_waits_after_its_service_was_renamed() {
     });
     scene.all_connect();
 }
+
+impl Scene {
+    /// Ends the proxy, and removes the copies whose names begin so.
+    fn stop_and_lose(&mut self, copies: &str) {
+        self.keygate.signal("TERM");
+        assert!(self.keygate.ended().success());
+        for file in read_dir(self.ours.path("state")).unwrap().map(|it| it.unwrap().path()) {
+            if file.file_name().unwrap().to_str().unwrap().starts_with(copies) {
+                remove_file(file).unwrap();
+            }
+        }
+    }
+
+    /// The errors of a start, which fails.
+    fn failed_start(&self) -> String {
+        let config = self.ours.path("keygate.toml");
+        let mut command = Command::new("timeout"); // a start that succeeds does not end
+        let command = command.args(["30", env!("CARGO_BIN_EXE_keygate"), "run", "--config"]);
+        let output = command.arg(config).output().unwrap();
+        assert_eq!(output.status.code(), Some(3), "{}", output_text(&output));
+        output_text(&output)
+    }
+}
+
+const RESTORE: &str = "restore the files that were in use, or remove max_new_hits";
+
+/// Neither the CAs in use, which lack a list, nor those that wait can be used.
+#[test]
+fn cas_that_waited_do_not_start_without_a_list_of_the_cas_before_them() {
+    let mut scene = Scene::new();
+    scene.all_connect();
+    let foreign = Pki::named("A foreign CA");
+    scene.publish("clients.pem", read_to_string(foreign.path("ca.pem")).unwrap());
+    scene.waits("client_ca", 4);
+    scene.stop_and_lose("last-good-crl-");
+    let lost = read_to_string(scene.ours.path("theirs.crl")).unwrap();
+    remove_file(scene.ours.path("theirs.crl")).unwrap();
+    let text = scene.failed_start();
+    assert!(text.contains("theirs.crl: No such file"), "{text}");
+    assert!(text.contains(RESTORE), "{text}");
+
+    // Also if lists of the CAs that waited have replaced those of the CAs before them.
+    write(scene.ours.path("theirs.crl"), lost).unwrap();
+    for name in ["ours.crl", "theirs.crl"] {
+        write(scene.ours.path(name), list(&foreign, 1, &[])).unwrap();
+    }
+    let text = scene.failed_start();
+    assert!(text.contains("ours.crl: ") && text.contains("CN=Test CA"), "{text}");
+    assert!(text.contains(RESTORE), "{text}");
+}

@@ -70,13 +70,24 @@ impl ClientUpdate<'_> {
             return PartialUpdate::result((Some(all), errors));
         }
         let (mut held, mut hits) = (Vec::new(), 0);
-        if let Some((path, files)) = all.changed_cas(self.in_use)
-            && let (Some(kept), kept_errors) = read(Attempt::Crls)
-            && let part = (path.to_owned(), Box::default())
-            && let Err(waits) = self.check(TRUST_ANCHORS, part, &files, (&kept, &all), &mut hits)
-        {
-            held.push(waits);
-            (all, errors) = (kept, kept_errors);
+        if let Some((path, files)) = all.changed_cas(self.in_use) {
+            let part = (path.to_owned(), Box::default());
+            let (kept, mut kept_errors) = read(Attempt::Crls);
+            let before = kept.as_ref().unwrap_or(self.in_use);
+            let checked = self.check(TRUST_ANCHORS, part, &files, (before, &all), &mut hits);
+            match (checked, kept) {
+                (Ok(()), _) if is_whole => {}
+                (Ok(()), _) => return PartialUpdate::result((None, errors)),
+                (Err(waits), Some(kept)) => {
+                    held.push(waits);
+                    (all, errors) = (kept, kept_errors);
+                }
+                // The CAs before the update are of no use without their lists.
+                (Err((_, waits)), None) => {
+                    kept_errors.push(waits.without_file_in_use());
+                    return PartialUpdate::result((None, kept_errors));
+                }
+            }
         } else if !is_whole {
             return PartialUpdate::result((None, errors));
         }
