@@ -24,16 +24,15 @@ pub fn question(input: &[u8]) -> Result<Option<(usize, Option<u64>)>, &'static s
     ask::request_lengths(input)
 }
 
+/// A response with its body, and its length in bytes.
+pub type WholeResponse = (Response<Vec<u8>>, usize);
+
 /// The HTTP/1.1 response of a server in `bytes`, which arrive in pieces of `size` bytes, and its
 /// length; `None` if it is not whole.
 ///
 /// # Errors
 /// Returns the reason if the response is malformed.
-pub fn response(
-    bytes: &[u8],
-    size: usize,
-    is_head: bool,
-) -> Result<Option<(Response<Vec<u8>>, usize)>, String> {
+pub fn response(bytes: &[u8], size: usize, is_head: bool) -> Result<Option<WholeResponse>, String> {
     proxy::parse_response(bytes, size, is_head).map_err(|error| error.to_string())
 }
 

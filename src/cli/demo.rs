@@ -227,7 +227,7 @@ fn filter_of_confirmed(admin: &str) -> Result<String, CliError> {
     let deadline = Instant::now() + TIMEOUT;
     while Instant::now() < deadline {
         let report: Value = admin.get_json("/report")?;
-        let clients = report["clients"].as_array().into_iter().flatten();
+        let clients = report.get("clients").and_then(Value::as_array).into_iter().flatten();
         let mut confirmed =
             clients.filter(|it| it["action"] == "reject" && it["verdict"] == "confirmed");
         if let Some(filter) = confirmed.find_map(|it| it["filter"].as_str()) {

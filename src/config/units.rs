@@ -208,7 +208,8 @@ fn size_remedy(number: &str, is_number: bool, unit: &str) -> String {
 /// A bound in the form of a configuration, in the largest unit of which it is a multiple.
 pub(super) fn size_text(bytes: u64) -> String {
     let units = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-    let mut fitting = units.into_iter().filter(|(size, _)| bytes > 0 && bytes % size == 0);
+    let mut fitting =
+        units.into_iter().filter(|(size, _)| bytes > 0 && bytes.is_multiple_of(*size));
     fitting
         .next()
         .map_or_else(|| format!("{bytes}B"), |(size, unit)| format!("{}{unit}", bytes / size))

@@ -100,7 +100,9 @@ impl Http1Sender {
         let is_current = state.request == self.request && !state.has_response;
         if is_current && state.waiting.len().saturating_add(text.len()) <= MAX_WAITING {
             state.waiting.extend(text);
-            state.waker.take().map(Waker::wake);
+            if let Some(waker) = state.waker.take() {
+                waker.wake();
+            }
         }
     }
 }

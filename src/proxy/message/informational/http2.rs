@@ -29,7 +29,9 @@ impl Queue {
         *response.status_mut() = status;
         *response.headers_mut() = headers;
         self.waiting.push(response);
-        self.waker.take().map(Waker::wake);
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
     }
 }
 

@@ -262,6 +262,9 @@ impl BodyDecoder {
     }
 }
 
+/// A response with its body, and its length in bytes.
+pub(crate) type WholeResponse = (Response<Vec<u8>>, usize);
+
 /// Status, fields and body of the response in `bytes`, which arrive in pieces of `size` bytes, and
 /// the number of bytes that were used; `None` if the response is not whole. For fuzzing.
 ///
@@ -271,7 +274,7 @@ pub(crate) fn parse_whole(
     bytes: &[u8],
     size: usize,
     is_head: bool,
-) -> Result<Option<(Response<Vec<u8>>, usize)>, Http1Error> {
+) -> Result<Option<WholeResponse>, Http1Error> {
     let (mut buffer, mut unread) = (BytesMut::new(), bytes.len());
     let (mut response, mut decoder) = (None, None);
     for piece in bytes.chunks(size.max(1)) {

@@ -137,7 +137,14 @@ fn named_spki(key: &JsonKey) -> Result<Vec<u8>, InputError> {
             InputError::Unsupported { what, hint } => {
                 InputError::Unsupported { what: format!("{what} (kid {kid})"), hint }
             }
-            other => other, // does not come from a JWK
+            other @ (InputError::Encrypted { .. }
+            | InputError::Fingerprint(_)
+            | InputError::Line
+            | InputError::NoCertificate { .. }
+            | InputError::NoKey
+            | InputError::TooLarge { .. }) => other,
+            #[cfg(feature = "key-stores")]
+            other @ (InputError::Passphrase(_) | InputError::WrongPassphrase) => other,
         }
     })
 }
