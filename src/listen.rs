@@ -2,7 +2,7 @@
 //!
 //! An inherited socket is shared by all workers, because its queue outlives the process. A Unix
 //! socket is shared too, because a path names one socket. A reload adds and removes addresses
-//! ([`Addresses`]). Nothing here depends on the protocol.
+//! ([`Addresses`]). Nothing here reads a byte of a connection.
 
 mod addresses;
 mod bind;

@@ -112,8 +112,8 @@ labels! {
     ConnectionResult {
         /// The handshake failed.
         Failed = "failed",
-        /// The client's address has reached its connection limit, or a handshake was evicted for a new
-        /// connection.
+        /// The client's address has reached its connection limit, or a handshake was evicted, or there
+        /// was no memory for it.
         Limited = "limited",
         /// No rule of the service names the client.
         NotAllowed = "not_allowed",
