@@ -154,8 +154,8 @@ impl DirectSource {
 }
 
 fn unanswered(error: SourceError) -> DirectAnswer {
-    match error {
-        SourceError::RateLimited(pause) => DirectAnswer::RateLimited(pause),
-        error => DirectAnswer::Unanswered(error.to_string()),
+    if let SourceError::RateLimited(pause) = error {
+        return DirectAnswer::RateLimited(pause);
     }
+    DirectAnswer::Unanswered(error.to_string())
 }

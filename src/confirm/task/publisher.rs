@@ -187,12 +187,10 @@ impl Publisher {
             self.report().failure = None;
             return;
         };
-        match is_answer {
-            _ if logged == Some(*is_answer) => {}
-            true => {
+        if logged != Some(*is_answer) {
+            if *is_answer {
                 warn!(target: TARGET, source, error, "source does not know its canary, no key is cleared");
-            }
-            false => {
+            } else {
                 warn!(target: TARGET, source, error, "source cannot be asked about its canary, no key is cleared");
             }
         }
