@@ -8,6 +8,8 @@ use serde_json::Value;
 use serde_json::error::Category;
 use serde_path_to_error::Error;
 
+use crate::printable::is_unprintable;
+
 /// Maximum length of a problem, in characters; the rest is cut. It may have a value of a peer.
 const MAX_PROBLEM: usize = 300;
 
@@ -32,7 +34,7 @@ impl From<Error<serde_json::Error>> for JsonError {
             }
         };
         let problem = problem.chars().take(MAX_PROBLEM);
-        Self(problem.map(|it| if it.is_control() { ' ' } else { it }).collect())
+        Self(problem.map(|it| if is_unprintable(it) { ' ' } else { it }).collect())
     }
 }
 
@@ -100,11 +102,11 @@ mod tests {
 
     #[test]
     fn a_problem_is_bounded_and_has_no_control_characters() {
-        let long = "\u{1b}x".repeat(1000);
+        let long = "\u{1b}x\u{202e}".repeat(1000);
         for json in [serde_json::json!({ "a": [&long] }), serde_json::json!({ &long: 7 })] {
             let problem = problem(&json.to_string());
             assert!(problem.chars().count() <= MAX_PROBLEM, "{problem}");
-            assert!(!problem.contains(char::is_control), "{problem}");
+            assert!(!problem.contains(is_unprintable), "{problem}");
         }
     }
 }
