@@ -245,3 +245,31 @@ fn a_ca_is_removed_although_its_list_is_left_over() {
     assert!(!keygate.curl(&stranger, &[]).status.success());
     assert_eq!(keygate.curl(&good, &[]).stdout, b"hello\n");
 }
+
+#[test]
+fn a_pin_that_was_revoked_stays_rejected_after_its_ca_was_removed() {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let theirs = Pki::named("Another CA");
+    let (good, pinned) = (pki.client("good", Kind::P256), theirs.client("pinned", Kind::P256));
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let pem = |path| read_to_string(path).unwrap();
+    let pin = pem(pki.path("ca.pem")) + &pem(pinned.certificate.clone());
+    write(pki.path("clients-ca.pem"), pin.clone() + &pem(theirs.path("ca.pem"))).unwrap();
+    let lists = [(&pki, &[][..]), (&theirs, &[&pinned])]
+        .map(|(pki, revoked)| pki.signed_crl(&RevocationList::new(1, revoked)).pem().unwrap());
+    write(pki.path("clients.crl"), lists.concat()).unwrap();
+    let keygate =
+        configuration(&origin, "").client_auth("trust_anchors = \"clients-ca.pem\"").start(&pki);
+    assert!(keygate.rejection(&pinned).contains("certificate revoked"));
+    write(pki.path("next"), pin).unwrap();
+    rename(pki.path("next"), pki.path("clients-ca.pem")).unwrap();
+    keygate.wait_for_generation(2);
+    let rejection = keygate.rejection(&pinned);
+    assert!(rejection.contains("alert"), "{rejection}");
+    assert_eq!(keygate.curl(&good, &[]).stdout, b"hello\n");
+    // Without the list nothing speaks against the pin.
+    write(pki.path("next"), &lists[0]).unwrap();
+    rename(pki.path("next"), pki.path("clients.crl")).unwrap();
+    keygate.wait_for_generation(3);
+    assert_eq!(keygate.curl(&pinned, &[]).stdout, b"hello\n");
+}

@@ -16,7 +16,7 @@ mod version;
 mod warning;
 
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,6 +57,8 @@ pub struct Crls {
     by_issuer: HashMap<Box<[u8]>, Vec<LoadedList>>,
     /// Whether lists are configured, so that a certificate that no list covers is rejected.
     is_required: bool,
+    /// The issuers of lists that are not used, because they are no CAs of the service.
+    unused: BTreeSet<Box<[u8]>>,
     warnings: Vec<CrlWarning>,
 }
 
@@ -141,6 +143,11 @@ impl Crls {
         self.lists_of(ca).next().is_some()
     }
 
+    /// Whether a list in the files names this CA, also one that is not used.
+    pub(super) fn name(&self, ca: IssuerKey<'_>) -> bool {
+        self.has_list(ca) || self.unused.contains(ca.name)
+    }
+
     /// Whether a list of this CA for the certificates of CAs is in use, whichever it covers.
     pub(super) fn has_list_of_cas(&self, ca: IssuerKey<'_>) -> bool {
         self.lists_of(ca).any(RevocationList::may_cover_cas)
@@ -210,7 +217,9 @@ impl Crls {
             digests.sort_unstable();
             digests
         };
-        self.is_required == other.is_required && digests(self) == digests(other)
+        self.is_required == other.is_required
+            && self.unused == other.unused
+            && digests(self) == digests(other)
     }
 
     /// The issuers with a list that `before` lacks.

@@ -55,7 +55,8 @@ impl Revocation {
     }
 
     /// Checks a pinned certificate. The key of its issuer is not known. It needs no list, because
-    /// the operator trusts this certificate itself; but if its issuer has lists, one must cover it.
+    /// the operator trusts this certificate itself; but if a list names its issuer, one must cover
+    /// it. A list that is not used may revoke it.
     /// A self-signed certificate has no issuer but the client itself, which revokes nothing.
     pub(super) fn check_pin(
         &self,
@@ -63,7 +64,7 @@ impl Revocation {
         now: UnixTime,
     ) -> Result<(), webpki::Error> {
         let issuer = IssuerKey { name: pin.issuer(), spki: None };
-        let needs_list = pin.issuer() != pin.subject() && self.crls.has_list(issuer);
+        let needs_list = pin.issuer() != pin.subject() && self.crls.name(issuer);
         match self.check_one(issuer, pin, now) {
             Err(webpki::Error::UnknownRevocationStatus) if !needs_list => Ok(()),
             result => result,

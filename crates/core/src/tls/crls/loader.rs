@@ -62,7 +62,7 @@ struct CrlProblem {
 /// The name and the key of a CA.
 type Ca<'a> = (&'a [u8], &'a [u8]);
 
-/// A list of a file, or its problem and the name of the CA that signed it.
+/// A list of a file, or its problem and the name of the CA that signed it, or of a CA that is unknown.
 type ReadList = Result<Arc<RevocationList>, (CrlError, Option<Box<[u8]>>)>;
 
 impl<'a> CrlLoader<'a> {
@@ -98,7 +98,8 @@ impl<'a> CrlLoader<'a> {
             let path = path.to_owned();
             match list {
                 Ok(list) => self.insert(LoadedList { list, path, file, position }),
-                Err((CrlError::UnknownIssuer { issuer }, _)) => {
+                Err((CrlError::UnknownIssuer { issuer }, name)) => {
+                    self.crls.unused.extend(name);
                     let was_ca = self.marks.values().any(|mark| mark.issuer == issuer);
                     let unused = CrlWarning::Unused { path, position, issuer, was_ca };
                     self.crls.warnings.push(unused);
@@ -129,8 +130,9 @@ impl<'a> CrlLoader<'a> {
             lists.push(match (self.verify(&der), list::issuer_name(&der)) {
                 (Ok(list), _) => Ok(list),
                 (Err(source), Some(issuer)) => {
-                    let is_signed = self.issuers.signed(&issuer, &der);
-                    Err((source, Some(issuer).filter(|_| is_signed)))
+                    let is_unused = matches!(source, CrlError::UnknownIssuer { .. });
+                    let is_known = is_unused || self.issuers.signed(&issuer, &der);
+                    Err((source, Some(issuer).filter(|_| is_known)))
                 }
                 (Err(source), None) => return Err(TlsFileError::Crl { position, source }),
             });
@@ -207,6 +209,10 @@ impl<'a> CrlLoader<'a> {
         problems.append(&mut of_cas);
         if is_lost || !self.is_reload && lists.is_empty() {
             problems.splice(0..0, self.unused());
+            // A rejected file speaks of the CAs only that had a list before.
+            let known = |name: &[u8]| self.in_use.is_some_and(|it| it.by_issuer.contains_key(name));
+            self.crls.unused.retain(|name| known(name));
+            self.crls.unused.extend(self.in_use.into_iter().flat_map(|it| it.unused.clone()));
         }
         self.crls.by_issuer.clear();
         for loaded in lists {
