@@ -184,7 +184,9 @@ impl Loader {
             ConfigChange::Same => {}
         }
         let exception_expired = self.sources.exceptions.log_expiry(now);
-        let changes = self.sources.refresh(&self.service_ids, &self.links, now);
+        let config = self.configuration.in_use();
+        let dry_run = self.sources.dry_run(config, &mut self.service_ids, &self.links, now);
+        let changes = self.sources.refresh(now, &dry_run);
         pending |= changes.contains(&ValueChange::Pending);
         self.is_outdated |= changes.contains(&ValueChange::Replaced);
         let snapshot = if self.is_outdated { self.rebuild() } else { None };

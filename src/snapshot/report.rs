@@ -22,7 +22,6 @@ pub use self::list::ListReport;
 pub use self::policy::PolicyReport;
 pub use self::rejections::Rejection;
 pub use self::revocation::CrlReport;
-pub(super) use self::service::CertificateExpiry;
 pub use self::service::ServiceReport;
 use super::expiry::Expiry;
 use super::warning::Warning;

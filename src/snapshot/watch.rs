@@ -171,7 +171,7 @@ impl FileWatcher {
         }
     }
 
-    fn finish_accept(&self, update: AcceptUpdate) {
+    fn finish_accept(&mut self, update: AcceptUpdate) {
         let AcceptUpdate { file, name, sha256, response, peer: _ } = update;
         let outcome = self.loader.ensure_in_use(file, &name, &sha256);
         let outcome = outcome.map(|()| self.report.load().generation);

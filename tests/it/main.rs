@@ -167,6 +167,7 @@ mod reload {
     mod list_updates;
     mod marks;
     mod rejected_updates;
+    mod renamed_services;
     mod several_files;
     mod signatures;
     mod state_lock;

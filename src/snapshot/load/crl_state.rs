@@ -60,10 +60,9 @@ impl CrlState {
     ) -> CrlMarks {
         let CrlStateFile { services, removed } = &self.marks;
         let is_gone = |name: &str| !configured.contains(&name);
-        let mut marks = removed.clone();
-        for (_, gone) in services.iter().filter(|(name, _)| is_gone(name)) {
-            join(&mut marks, gone);
-        }
+        let mut marks = CrlMarks::new();
+        let gone = services.iter().filter(|(name, _)| is_gone(name)).map(|(_, marks)| marks);
+        gone.chain([removed]).for_each(|others| join(&mut marks, others));
         let own = own.or_else(|| services.get(service));
         marks.extend(own.into_iter().flatten().map(|(id, mark)| (id.clone(), mark.clone())));
         marks

@@ -19,8 +19,13 @@ use crate::snapshot::report::WaitingReport;
 const MAX_SHOWN: usize = 80;
 /// Length of a day, in seconds.
 const DAY: u64 = 86_400;
-/// Number of days for which numbers of entries are remembered.
-const REMEMBERED_DAYS: u64 = 7;
+/// Number of days for which numbers of entries, and waiting updates, are remembered.
+pub(super) const REMEMBERED_DAYS: u64 = 7;
+
+/// The day since the Unix epoch.
+pub(super) fn today(now: SystemTime) -> u64 {
+    unix_time::seconds(now) / DAY
+}
 
 /// The record of a filter or list.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -146,7 +151,7 @@ impl History {
     }
 
     fn change_today(&mut self, is_change: bool, now: SystemTime, change: impl FnOnce(&mut Day)) {
-        let today = unix_time::seconds(now) / DAY;
+        let today = today(now);
         if is_change {
             change(self.0.entry(today).or_default());
         }
@@ -164,7 +169,7 @@ impl History {
     }
 
     fn last_days(&self, now: SystemTime) -> impl Iterator<Item = &Day> {
-        let today = unix_time::seconds(now) / DAY;
+        let today = today(now);
         let days = self.0.iter().filter(move |(day, _)| day.abs_diff(today) < REMEMBERED_DAYS);
         days.map(|(_, day)| day)
     }

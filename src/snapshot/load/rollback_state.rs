@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::check::dry_run::MAX_NAMED;
 use super::error::LoadError;
-use super::file_record::FileRecord;
+use super::file_record::{self, FileRecord, REMEMBERED_DAYS};
 use super::{file, saved_filters, state_file};
 use crate::snapshot::operator_decision::GuardFile;
 use crate::snapshot::report::WaitingReport;
@@ -44,9 +44,19 @@ struct FileRecords {
     /// The lists that were in use within the last seven days.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     lists: BTreeMap<String, FileRecord>,
-    /// The updates of CAs and CRLs that wait, by the path of their file.
+    /// The updates of CAs and CRLs that wait, by the name of the service or authorizer.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    waiting: BTreeMap<PathBuf, WaitingReport>,
+    waiting: BTreeMap<String, WaitingFiles>,
+}
+
+/// The updates of the CAs and CRLs of a service that wait, or waited when it was removed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WaitingFiles {
+    /// The last day on which the service was configured, since the Unix epoch. The updates of a removed
+    /// service are kept for seven days.
+    day: u64,
+    updates: Vec<WaitingReport>,
 }
 
 impl RollbackState {
@@ -89,17 +99,22 @@ impl RollbackState {
         waiting.find(|waiting| waiting.sha256 == sha256)
     }
 
-    /// The updates of the files at `paths` that waited.
+    /// The updates that waited for the service with this name, and for services that are not among
+    /// the `configured` ones, because one of them may be this service under its previous name.
     pub(crate) fn waiting_files(
         &self,
-        paths: &[PathBuf],
-    ) -> impl Iterator<Item = (&Path, &WaitingReport)> {
-        let waiting = paths.iter().filter_map(|path| self.records.waiting.get_key_value(path));
-        waiting.map(|(path, report)| (path.as_path(), report))
+        service: &str,
+        configured: &[&str],
+    ) -> impl Iterator<Item = &WaitingReport> {
+        let waiting = self.records.waiting.iter();
+        let own = waiting.filter(move |(name, _)| {
+            name.as_str() == service || !configured.contains(&name.as_str())
+        });
+        own.flat_map(|(_, waiting)| &waiting.updates)
     }
 
-    /// Saves the records of the filters and lists `in_use` and of `waiting` files, with a copy of each
-    /// filter. Files are written only if they differ, for example because another process has changed
+    /// Saves the records of the filters and lists `in_use` and the updates that are `waiting` for each
+    /// service, with a copy of each filter. Files are written only if they differ, for example because another process has changed
     /// them.
     ///
     /// The watermarks of filters that are no longer configured are kept, and their copies removed.
@@ -113,12 +128,13 @@ impl RollbackState {
         &mut self,
         in_use: impl Iterator<Item = (FileRecord, Arc<NamedFilter>)>,
         lists: BTreeMap<String, FileRecord>,
-        waiting: BTreeMap<PathBuf, WaitingReport>,
+        waiting: BTreeMap<String, Vec<WaitingReport>>,
         may_write: bool,
     ) -> Result<(), LoadError> {
         let in_use: Vec<_> = in_use.collect();
-        let mut next = FileRecords { filters: self.records.filters.clone(), lists, waiting };
         let now = SystemTime::now();
+        let waiting = self.records.waiting_next(waiting, file_record::today(now));
+        let mut next = FileRecords { filters: self.records.filters.clone(), lists, waiting };
         next.filters.values_mut().for_each(|record| _ = record.retire(now));
         let removed = self.records.lists.iter().filter(|(name, _)| !next.lists.contains_key(*name));
         let mut removed: BTreeMap<_, _> =
@@ -215,7 +231,8 @@ pub(crate) fn path_in(directory: &Path) -> PathBuf {
 fn read(path: &Path) -> io::Result<FileRecords> {
     let FileRecords { filters, lists, mut waiting } =
         state_file::or_default(state_file::read(path))?;
-    waiting.values_mut().for_each(|it| it.clients.truncate(MAX_NAMED));
+    let updates = waiting.values_mut().flat_map(|it| &mut it.updates);
+    updates.for_each(|it| it.clients.truncate(MAX_NAMED));
     Ok(FileRecords { filters: checked(filters)?, lists: checked(lists)?, waiting })
 }
 
@@ -230,6 +247,24 @@ fn checked(records: BTreeMap<String, FileRecord>) -> io::Result<BTreeMap<String,
 impl FileRecords {
     fn of(&self, file: GuardFile) -> &BTreeMap<String, FileRecord> {
         if file == GuardFile::Filter { &self.filters } else { &self.lists }
+    }
+
+    /// The updates that are `waiting` for each configured service, and for removed ones, of which a
+    /// service under another name does not have the same.
+    fn waiting_next(
+        &self,
+        waiting: BTreeMap<String, Vec<WaitingReport>>,
+        day: u64,
+    ) -> BTreeMap<String, WaitingFiles> {
+        let mut next = self.waiting.clone();
+        next.retain(|name, removed| {
+            removed.updates.retain(|update| !waiting.values().flatten().any(|it| it == update));
+            let is_recent = removed.day.abs_diff(day) < REMEMBERED_DAYS;
+            !waiting.contains_key(name) && is_recent && !removed.updates.is_empty()
+        });
+        let waiting = waiting.into_iter().filter(|(_, updates)| !updates.is_empty());
+        next.extend(waiting.map(|(name, updates)| (name, WaitingFiles { day, updates })));
+        next
     }
 }
 
@@ -354,11 +389,11 @@ mod tests {
         let waiting = json!({
             "sha256": "00", "entries": 0, "new_hits": 99, "max_new_hits": 1, "clients": vec![client; 99]
         });
-        let state = json!({ "filters": {}, "waiting": { "/ca.pem": waiting } });
+        let waiting = json!({ "day": 1, "updates": [waiting] });
+        let state = json!({ "filters": {}, "waiting": { "s": waiting } });
         std::fs::write(path_in(directory.path()), state.to_string()).unwrap();
         let state = RollbackState::read(Some(directory.path())).unwrap();
-        let paths = [PathBuf::from("/ca.pem")];
-        let (_, report) = state.waiting_files(&paths).next().unwrap();
+        let report = state.waiting_files("s", &["s"]).next().unwrap();
         assert_eq!(report.clients.len(), MAX_NAMED);
     }
 }

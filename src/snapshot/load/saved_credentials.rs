@@ -50,16 +50,6 @@ impl SavedFile {
         Self { name, path: path.to_owned(), sha256 }
     }
 
-    /// Path of the file.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// SHA-256 of the file.
-    pub(crate) fn sha256(&self) -> [u8; 32] {
-        self.sha256
-    }
-
     /// The content of the file at `path`, if the file is the one in use.
     fn read_from(&self, path: &Path) -> Option<Vec<u8>> {
         read(path).ok().filter(|content| sha256(content) == self.sha256)
@@ -132,7 +122,9 @@ impl SavedCredentials {
         // Before a write that may fail: a CA of an outdated copy must not be trusted again.
         let (owned, names) = (directory.clone(), in_use.iter().map(|file| file.name.clone()));
         let names: BTreeSet<_> = names.collect();
+        let found = copies(&directory, CA_PREFIX);
         let removed = file::call_with(&directory, move || {
+            take_over(&owned, &found, &names)?;
             state_file::remove_if(&owned, |name| is_copy(name) && !names.contains(name))
         });
         removed.map_err(failed)?;
@@ -155,6 +147,23 @@ impl SavedCredentials {
         self.written = kept;
         Ok(())
     }
+}
+
+/// Renames copies among `found` that `names` lacks to names in `names` with the same content. The file
+/// of a service that was renamed may have another content already.
+fn take_over(directory: &Path, found: &[PathBuf], names: &BTreeSet<String>) -> io::Result<()> {
+    let is_named = |copy: &&PathBuf| names.iter().any(|name| copy.ends_with(name));
+    let mut outdated: Vec<_> = found.iter().filter(|copy| !is_named(copy)).collect();
+    for name in names {
+        let copy = directory.join(name);
+        let content = name.strip_prefix(CA_PREFIX).and_then(|name| name.split_once('-'));
+        let Some((_, content)) = content.filter(|_| !found.contains(&copy)) else { continue };
+        let is_same = |it: &mut &PathBuf| it.to_string_lossy().ends_with(content);
+        if let Some(same) = outdated.extract_if(.., is_same).next() {
+            fs::rename(same, copy)?;
+        }
+    }
+    Ok(())
 }
 
 /// SHA-256 of the content of a file.

@@ -24,7 +24,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use keygate_core::guard::{ExactList, NamedFilter, WeakChecks};
+use keygate_core::guard::{NamedFilter, WeakChecks};
 use keygate_core::spki::RsaExponents;
 
 use self::authorizer::AuthorizerSource;
@@ -236,42 +236,20 @@ impl Sources {
         self.exceptions.show(metrics);
     }
 
-    /// Reads every source again if its files have changed, and returns each result. Updates of
-    /// filters and lists are tried on the recent clients of `links`.
-    pub(super) fn refresh(
-        &mut self,
-        ids: &ServiceIds,
-        links: &JudgementLinks,
-        now: SystemTime,
-    ) -> Vec<ValueChange> {
-        let services = self.services.iter().map(|it| (it.id(), it.config().policy.clone()));
-        let authorizers = self.authorizers.iter().map(|it| (it.id(), it.config().policy.clone()));
-        let policies = services.chain(authorizers).collect();
-        let judges = Judges {
-            filters: self.named_filters(),
-            lists: self.exact_lists(),
-            exponents: exponents_of(self.filters.iter().map(FilterSource::config)),
-            weak_checks: self.weak_checks,
-            exceptions: self.exceptions.all().collect(),
-            answers: links.answers.clone(),
-        };
-        let dry_run = DryRun::new(links.recent.clone(), judges, now, policies, ids.0.clone());
-        let filters = self.filters.iter_mut().map(|filter| filter.refresh(now, &dry_run));
-        let lists = self.lists.iter_mut().map(|list| list.refresh(now, &dry_run));
-        let services = self.services.iter_mut().flat_map(|service| service.refresh(now, &dry_run));
+    /// Reads every source again if its files have changed, and returns each result. Updates are tried
+    /// on the recent clients of `dry_run`.
+    pub(super) fn refresh(&mut self, now: SystemTime, dry_run: &DryRun) -> Vec<ValueChange> {
+        let filters = self.filters.iter_mut().map(|filter| filter.refresh(now, dry_run));
+        let lists = self.lists.iter_mut().map(|list| list.refresh(now, dry_run));
+        let services = self.services.iter_mut().flat_map(|service| service.refresh(now, dry_run));
         // `collect` refreshes every source; `any` would stop at the first change.
-        let authorizers = self.authorizers.iter_mut().flat_map(|it| it.refresh(now, &dry_run));
+        let authorizers = self.authorizers.iter_mut().flat_map(|it| it.refresh(now, dry_run));
         filters.chain(lists).chain(services).chain(authorizers).collect()
     }
 
     /// The filters in use, in the order of the configuration.
     pub(super) fn named_filters(&self) -> Vec<Arc<NamedFilter>> {
         self.filters.iter().map(|source| Arc::clone(source.filter())).collect()
-    }
-
-    /// The lists in use, in the order of the configuration.
-    pub(super) fn exact_lists(&self) -> Vec<ExactList> {
-        self.lists.iter().map(|source| source.list().clone()).collect()
     }
 
     /// The lists in use with their signatures.
@@ -324,8 +302,8 @@ fn stage_credentials<C: NamesCredentials + Clone + PartialEq>(
     CredentialSource::load(id, config.clone(), before, context).map(Staged::New)
 }
 
-/// The source in use with this `id`, or else the one that has `config` under another name, which is not
-/// among the `configured` ones.
+/// The source in use with this `id`. Otherwise, of those whose name is not among the `configured` ones,
+/// the one that is most like `config`; `None` if several are.
 fn former<'a, C: NamesCredentials>(
     in_use: &'a [CredentialSource<C>],
     id: usize,
@@ -334,7 +312,10 @@ fn former<'a, C: NamesCredentials>(
 ) -> Option<&'a CredentialSource<C>> {
     let same = in_use.iter().find(|it| it.id() == id);
     same.or_else(|| {
-        in_use.iter().find(|it| !configured.contains(&it.name()) && it.is_former(config))
+        let removed = || in_use.iter().filter(|it| !configured.contains(&it.name()));
+        let likeness = removed().map(|it| it.likeness(config)).max().filter(|it| *it > 0)?;
+        let mut alike = removed().filter(|it| it.likeness(config) == likeness);
+        alike.next().filter(|_| alike.next().is_none())
     })
 }
 

@@ -1,10 +1,9 @@
 //! An authorizer in use.
 
-use keygate_core::tls::{AnchorCounts, Crls};
+use keygate_core::tls::AnchorCounts;
 use serde::Serialize;
 
-use super::{CertificateExpiry, CrlReport, DryRunReport, PolicyReport, ReloadReport};
-use crate::config::AuthorizerConfig;
+use super::{CrlReport, DryRunReport, PolicyReport, ReloadReport};
 use crate::snapshot::last_question::LastQuestion;
 
 /// An authorizer and the last attempt to read its files.
@@ -40,32 +39,4 @@ pub struct AuthorizerReport {
     /// The first update of CAs or CRLs that waits.
     #[serde(flatten)]
     pub dry_run: DryRunReport,
-}
-
-impl AuthorizerReport {
-    /// An authorizer with this `config`.
-    pub(in crate::snapshot) fn new(
-        config: &AuthorizerConfig,
-        expiry: CertificateExpiry,
-        crls: &Crls,
-        last_question: LastQuestion,
-        last_reload: ReloadReport,
-    ) -> Self {
-        Self {
-            name: config.name.clone(),
-            listen: config.listen.to_string(),
-            protocol: config.protocol.as_str(),
-            certificate_from: config.certificate_from.to_string(),
-            verifies: config.client_auth.trust_anchors.is_some(),
-            policy: PolicyReport::new(&config.policy),
-            last_question,
-            certificate_not_after: expiry.server,
-            trust_anchor_not_after: expiry.trust_anchor,
-            trust_anchors: expiry.anchors,
-            crl_next_update: expiry.crl,
-            crls: CrlReport::all(crls),
-            last_reload,
-            dry_run: DryRunReport::default(),
-        }
-    }
 }

@@ -39,28 +39,6 @@ pub struct FilterReport {
     pub signature: Option<SignatureReport>,
 }
 
-impl FilterReport {
-    /// A filter read from `path` and put in use at `loaded`; nothing waits.
-    pub(in crate::snapshot) fn new(
-        named: &NamedFilter,
-        path: &Path,
-        loaded: u64,
-        last_reload: ReloadReport,
-    ) -> Self {
-        Self {
-            name: named.name.to_string(),
-            summary: FilterSummary::of(path, &named.filter, &named.sha256),
-            loaded,
-            stale: false,
-            last_good_in_use: false,
-            last_reload,
-            last_rejection: None,
-            dry_run: DryRunReport::default(),
-            signature: None,
-        }
-    }
-}
-
 /// A signature that was verified.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SignatureReport {
@@ -142,34 +120,29 @@ impl WaitingReport {
         max_new_hits: Option<usize>,
     ) -> Self {
         let header = update.filter.header();
+        let sha256 = data_encoding::HEXLOWER.encode(&update.sha256);
         Self {
-            sha256: data_encoding::HEXLOWER.encode(&update.sha256),
             revision: header.revision,
             updated: header.updated_at,
             entries: update.filter.explained_entries(),
             entries_before,
-            new_hits: new_hits.count,
-            max_new_hits,
-            clients: new_hits.clients,
-            ..Self::default()
+            ..Self::new(sha256, new_hits, max_new_hits)
         }
     }
 
-    /// The update of a file of a service.
-    pub(in crate::snapshot) fn of_file(
-        path: &Path,
+    /// The update of a file without entries.
+    pub(in crate::snapshot) fn new(
         sha256: String,
         new_hits: NewHits,
         max_new_hits: Option<usize>,
     ) -> Self {
-        Self {
-            sha256,
-            path: Some(path.display().to_string()),
-            new_hits: new_hits.count,
-            max_new_hits,
-            clients: new_hits.clients,
-            ..Self::default()
-        }
+        let NewHits { count: new_hits, clients } = new_hits;
+        Self { sha256, new_hits, max_new_hits, clients, ..Self::default() }
+    }
+
+    /// Whether this is the update of the file of a service at `path`.
+    pub(in crate::snapshot) fn is_of(&self, path: &Path) -> bool {
+        self.path.as_deref() == Some(&*path.display().to_string())
     }
 
     /// The update of a list.
@@ -179,15 +152,12 @@ impl WaitingReport {
         new_hits: NewHits,
         max_new_hits: Option<usize>,
     ) -> Self {
+        let sha256 = data_encoding::HEXLOWER.encode(&update.sha256);
         Self {
-            sha256: data_encoding::HEXLOWER.encode(&update.sha256),
             updated: update.list.date().unwrap_or(0),
             entries: update.list.len() as u64,
             entries_before,
-            new_hits: new_hits.count,
-            max_new_hits,
-            clients: new_hits.clients,
-            ..Self::default()
+            ..Self::new(sha256, new_hits, max_new_hits)
         }
     }
 }

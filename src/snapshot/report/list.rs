@@ -1,12 +1,8 @@
 //! A list in use.
 
-use std::path::Path;
-
-use keygate_core::guard::ExactList;
 use serde::Serialize;
 
 use super::{DryRunReport, ReloadReport, SignatureReport};
-use crate::snapshot::load::signed::LoadedList;
 
 /// A list in use and the last attempt to read its file.
 #[derive(Debug, Clone, Serialize)]
@@ -37,36 +33,4 @@ pub struct ListReport {
     pub dry_run: DryRunReport,
     /// The last attempt to read the file.
     pub last_reload: ReloadReport,
-}
-
-impl ListReport {
-    /// A list read from `path`.
-    pub(in crate::snapshot) fn new(
-        LoadedList { list, signed, .. }: &LoadedList,
-        path: &Path,
-        stale: bool,
-        last_reload: ReloadReport,
-    ) -> Self {
-        let (format, updated, sha256) = match list {
-            ExactList::Badkeys(list) => {
-                ("badkeys", list.date, Some(data_encoding::HEXLOWER.encode(&list.sha256)))
-            }
-            ExactList::Fingerprints(_) => ("fingerprints", None, None),
-        };
-        let (name, path) = (list.name().to_string(), path.display().to_string());
-        let signature = signed.as_ref().map(|signed| SignatureReport::of(&signed.signature));
-        Self {
-            name,
-            path,
-            format,
-            entries: list.len(),
-            updated,
-            sha256,
-            signature,
-            stale,
-            last_good_in_use: false,
-            dry_run: DryRunReport::default(),
-            last_reload,
-        }
-    }
 }

@@ -26,7 +26,7 @@ pub struct PolicyReport {
 }
 
 impl PolicyReport {
-    pub(super) fn new(policy: &Policy) -> Self {
+    pub(in crate::snapshot) fn new(policy: &Policy) -> Self {
         let (rules, first) = policy.allow.as_ref().map(|allow| allow.summary()).unzip();
         Self {
             rules,

@@ -3,6 +3,8 @@
 use serde::Serialize;
 
 use super::{DryRunReport, ReloadReport, Report};
+use crate::metrics::Label;
+use crate::snapshot::credential_unit::CredentialRejectionReason;
 
 /// A file, or the files of a service, whose last check rejected them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -32,32 +34,32 @@ impl Report {
     pub fn rejections(&self) -> Vec<Rejection<'_>> {
         let configuration =
             self.configuration.iter().filter_map(|it| rejection("configuration", None, it));
-        let filters = self.filters.iter().filter_map(|it| {
-            let path = Some(it.summary.path.as_str());
-            held("filter", &it.name, path, &it.last_reload, &it.dry_run)
+        let filters = self.filters.iter().map(|it| {
+            let path = Some(&it.summary.path);
+            ("filter", &it.name, path, &it.last_reload, it.dry_run.acceptable)
         });
-        let lists = self.lists.iter();
-        let lists = lists
-            .filter_map(|it| held("list", &it.name, Some(&it.path), &it.last_reload, &it.dry_run));
-        let services = self.services.iter();
-        let services =
-            services.filter_map(|it| held("service", &it.name, None, &it.last_reload, &it.dry_run));
-        let authorizers = self.authorizers.iter();
-        let authorizers = authorizers
-            .filter_map(|it| held("authorizer", &it.name, None, &it.last_reload, &it.dry_run));
-        configuration.chain(filters).chain(lists).chain(services).chain(authorizers).collect()
+        let lists = self
+            .lists
+            .iter()
+            .map(|it| ("list", &it.name, Some(&it.path), &it.last_reload, it.dry_run.acceptable));
+        // The files of a service wait only if no other one of them is rejected.
+        let waits = |reload: &ReloadReport, dry_run: &DryRunReport| {
+            let is_held = reload.reason == Some(CredentialRejectionReason::NewHits.as_str());
+            dry_run.acceptable && is_held
+        };
+        let services = self.services.iter().map(|it| {
+            ("service", &it.name, None, &it.last_reload, waits(&it.last_reload, &it.dry_run))
+        });
+        let authorizers = self.authorizers.iter().map(|it| {
+            ("authorizer", &it.name, None, &it.last_reload, waits(&it.last_reload, &it.dry_run))
+        });
+        let named = filters.chain(lists).chain(services).chain(authorizers);
+        let named = named.filter_map(|(kind, name, path, reload, waiting)| {
+            let path = path.map(String::as_str);
+            Some(Rejection { path, waiting, ..rejection(kind, Some(name), reload)? })
+        });
+        configuration.chain(named).collect()
     }
-}
-
-fn held<'a>(
-    kind: &'static str,
-    name: &'a str,
-    path: Option<&'a str>,
-    reload: &'a ReloadReport,
-    dry_run: &DryRunReport,
-) -> Option<Rejection<'a>> {
-    let found = rejection(kind, Some(name), reload)?;
-    Some(Rejection { path, waiting: dry_run.acceptable, ..found })
 }
 
 fn rejection<'a>(

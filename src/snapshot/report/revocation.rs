@@ -28,7 +28,7 @@ pub struct CrlReport {
 
 impl CrlReport {
     /// All CRLs of a service or authorizer.
-    pub(super) fn all(crls: &Crls) -> Vec<Self> {
+    pub(in crate::snapshot) fn all(crls: &Crls) -> Vec<Self> {
         crls.lists().into_iter().map(|(list, path)| Self::new(list, path)).collect()
     }
 

@@ -1,10 +1,9 @@
 //! A service in use.
 
-use keygate_core::tls::{AnchorCounts, Crls};
+use keygate_core::tls::AnchorCounts;
 use serde::Serialize;
 
 use super::{CrlReport, DryRunReport, PolicyReport, ReloadReport};
-use crate::config::ServiceConfig;
 
 /// A service in use and the last attempt to read its files.
 #[derive(Debug, Clone, Serialize)]
@@ -43,46 +42,4 @@ pub struct ServiceReport {
     /// The first update of CAs or CRLs that waits.
     #[serde(flatten)]
     pub dry_run: DryRunReport,
-}
-
-impl ServiceReport {
-    /// A service with this `config`.
-    pub(in crate::snapshot) fn new(
-        config: &ServiceConfig,
-        expiry: CertificateExpiry,
-        crls: &Crls,
-        last_reload: ReloadReport,
-    ) -> Self {
-        Self {
-            name: config.name.clone(),
-            listen: config.listen.to_string(),
-            server_names: config.server_names.clone(),
-            upstream: config.upstream.servers.iter().map(ToString::to_string).collect(),
-            max_connections: config.limits.max_connections,
-            policy: PolicyReport::new(&config.policy),
-            certificate_not_after: expiry.server.unwrap_or_default(),
-            trust_anchor_not_after: expiry.trust_anchor,
-            trust_anchors: expiry.anchors,
-            upstream_certificate_not_after: expiry.upstream_client,
-            crl_next_update: expiry.crl,
-            crls: CrlReport::all(crls),
-            last_reload,
-            dry_run: DryRunReport::default(),
-        }
-    }
-}
-
-/// The certificates and CRLs of a service; expiries are in seconds since the Unix epoch.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::snapshot) struct CertificateExpiry {
-    /// The numbers of certificates among the trust anchors.
-    pub(in crate::snapshot) anchors: AnchorCounts,
-    /// Expiry of the server certificate; `None` for an authorizer without TLS.
-    pub(in crate::snapshot) server: Option<u64>,
-    /// Expiry of the client CA that expires first.
-    pub(in crate::snapshot) trust_anchor: Option<u64>,
-    /// Expiry of the client certificate for the upstream, if there is one.
-    pub(in crate::snapshot) upstream_client: Option<u64>,
-    /// Expiry of the first CRL that expires.
-    pub(in crate::snapshot) crl: Option<u64>,
 }

@@ -338,8 +338,7 @@ fn a_start_without_copies_says_that_it_uses_the_update_that_waited() {
     scene.keygate.wait_for("the update", |line| {
         line["level"] == "WARN"
             && line["service"] == "test"
-            && line["message"]
-                == "an update that waited is used, because there is no copy of the files before it"
+            && line["message"] == "max_new_hits was not checked"
     });
     let service = scene.keygate.status()["services"][0].clone();
     let problem = "not checked: an update waited, and state.dir has no copy of the files before it";

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::ptr;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -46,7 +47,7 @@ pub(crate) struct Judges {
     pub(crate) answers: CurrentAnswers,
 }
 
-/// What admits a client: its keys, its names, and its path unless that is known.
+/// What admits a client: its keys, its names, and its path.
 pub(crate) type Judge<'a> = (&'a Guard, &'a Policy, Option<&'a ClientVerifier>);
 
 /// The recent clients that an update would newly reject.
@@ -77,19 +78,21 @@ impl DryRun {
     pub(crate) fn untried(&self, service: Option<usize>, limit: Option<usize>) -> Option<String> {
         limit?;
         let tried = self.recent.services();
+        if let Some(service) = service {
+            return (!tried.contains(&service)).then(|| NOT_CHECKED.to_owned());
+        }
         // The clients of a removed service are tried on each policy.
         if tried.iter().any(|id| !self.policies.contains_key(id)) {
             return None;
         }
-        let is_changed = |id: &usize| service.is_none_or(|service| service == *id);
-        let untried = self.policies.keys().filter(|id| is_changed(id) && !tried.contains(id));
+        let untried = self.policies.keys().filter(|id| !tried.contains(id));
         let mut untried: Vec<&str> =
             untried.filter_map(|id| self.names.get(*id)).map(String::as_str).collect();
         untried.sort_unstable();
         let named = untried.iter().take(MAX_SERVICES).copied().collect::<Vec<_>>().join(", ");
         match untried.len().saturating_sub(MAX_SERVICES) {
             _ if untried.is_empty() => None,
-            _ if tried.is_empty() || service.is_some() => Some(NOT_CHECKED.to_owned()),
+            _ if tried.is_empty() => Some(NOT_CHECKED.to_owned()),
             0 => Some(format!("{NOT_CHECKED} of {named}")),
             others => Some(format!("{NOT_CHECKED} of {named} and {others} more")),
         }
@@ -141,7 +144,7 @@ impl DryRun {
         self.named(|id, client| {
             let is_new_hit =
                 || !self.is_verified(client, after) && self.is_verified(client, before);
-            (id == service || !self.policies.contains_key(&id))
+            self.may_be_of(service, id)
                 && *tried
                     .borrow_mut()
                     .entry(Arc::clone(client.presented()))
@@ -149,21 +152,33 @@ impl DryRun {
         })
     }
 
-    /// The recent clients of the service with this id that the first judge admits and the second one
-    /// would not, and the number of recent clients.
+    /// The recent clients of the service with this id, and of removed services, that the first judge
+    /// admits and the second one would not, and the number of these clients.
     pub(crate) fn new_hits_of_configuration(
         &self,
         service: usize,
-        before: Judge<'_>,
-        after: Judge<'_>,
+        [before, after]: [Judge<'_>; 2],
     ) -> (NewHits, usize) {
-        let admits = |(guard, policy, verifier): Judge<'_>, client: &RecentClient| {
-            !client.is_rejected(guard, policy, self.now)
-                && verifier.is_none_or(|verifier| self.is_verified(client, verifier))
+        let is_same = before.2.zip(after.2).is_some_and(|(one, other)| ptr::eq(one, other));
+        let rejects = |(guard, policy, _): Judge<'_>, client: &RecentClient| {
+            client.is_rejected(guard, policy, self.now)
         };
-        let hits = self
-            .named(|id, client| id == service && !admits(after, client) && admits(before, client));
-        (hits, self.recent.matching(0, |id, _| id == service).count)
+        let verifies = |(_, _, verifier): Judge<'_>, client: &RecentClient| {
+            verifier.is_none_or(|verifier| self.is_verified(client, verifier))
+        };
+        let hits = self.named(|id, client| {
+            self.may_be_of(service, id)
+                && !rejects(before, client)
+                && (rejects(after, client) || !is_same && !verifies(after, client))
+                && (is_same && id == service || verifies(before, client))
+        });
+        (hits, self.recent.matching(0, |id, _| self.may_be_of(service, id)).count)
+    }
+
+    /// Whether the clients of the service with this `id` may use this `service`: it is the same one, or
+    /// was removed.
+    fn may_be_of(&self, service: usize, id: usize) -> bool {
+        id == service || !self.policies.contains_key(&id)
     }
 
     fn is_verified(&self, client: &RecentClient, verifier: &ClientVerifier) -> bool {

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use keygate_core::guard::CurrentGuard;
-use keygate_core::tls::{self, ClientVerifier};
+use keygate_core::tls::{self, CertificateRole, ClientVerifier};
 
 use super::credential_source::CredentialSource;
 use crate::config::AuthorizerConfig;
 use crate::snapshot::current::{AskerTls, Authorizer};
 use crate::snapshot::load::error::LoadError;
-use crate::snapshot::report::AuthorizerReport;
+use crate::snapshot::report::{AuthorizerReport, CrlReport, PolicyReport};
 
 /// A configured authorizer and the last good state of its files.
 pub(crate) type AuthorizerSource = CredentialSource<AuthorizerConfig>;
@@ -43,12 +43,22 @@ impl AuthorizerSource {
 
     /// The authorizer and the result of the last attempt to read its files.
     pub(crate) fn report(&self) -> AuthorizerReport {
-        let crls = self.credentials.crls();
-        let last_question = self.last_question.clone();
-        let expiry = self.expiry();
+        let (config, crls) = (&self.config, self.credentials.crls());
         AuthorizerReport {
+            name: config.name.clone(),
+            listen: config.listen.to_string(),
+            protocol: config.protocol.as_str(),
+            certificate_from: config.certificate_from.to_string(),
+            verifies: config.client_auth.trust_anchors.is_some(),
+            policy: PolicyReport::new(&config.policy),
+            last_question: self.last_question.clone(),
+            certificate_not_after: self.expiry(CertificateRole::Server),
+            trust_anchor_not_after: self.expiry(CertificateRole::TrustAnchor),
+            trust_anchors: self.anchor_counts(),
+            crl_next_update: crls.next_update(),
+            crls: CrlReport::all(crls),
+            last_reload: self.last_reload(),
             dry_run: self.gates.report(),
-            ..AuthorizerReport::new(&self.config, expiry, crls, last_question, self.last_reload())
         }
     }
 }

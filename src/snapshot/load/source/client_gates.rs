@@ -2,7 +2,7 @@
 //! recent clients waits, while the other files of the service are used.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 use aws_lc_rs::digest::{SHA256, digest};
@@ -48,8 +48,8 @@ pub(super) struct ClientUpdate<'a> {
 
 impl ClientUpdate<'_> {
     /// What `read` returns, with the last good value of each part that must wait. CAs are tried
-    /// first, then the CRLs of each CA, and the new hits of all parts count together. CAs that
-    /// waited before the start are tried even if the CRLs, which fit the CAs in use, do not fit them.
+    /// first, then the CRLs of each CA, and the new hits of all parts count together. CAs that wait
+    /// are tried even if the CRLs, which fit the CAs in use, do not fit them.
     ///
     /// # Errors
     /// Returns the errors of `read`, and one for each part that waits.
@@ -62,7 +62,7 @@ impl ClientUpdate<'_> {
             self.gates.gates.clear();
             return PartialUpdate::result((usable, errors));
         };
-        let is_whole = usable.is_some() || !self.is_start || !self.gates.hold_cas_of(self.files);
+        let is_whole = usable.is_some() || !self.gates.hold_cas_of(self.files);
         let usable = if is_whole { usable } else { read(Attempt::Cas).0 };
         let Some(mut all) = usable else { return PartialUpdate::result((None, errors)) };
         let is_same = all.changed_since(self.in_use).is_empty();
@@ -127,7 +127,10 @@ impl ClientUpdate<'_> {
         );
         let count = hits.count.saturating_add(*earlier);
         let hits = NewHits { count, ..hits };
-        let update = WaitingReport::of_file(&part.0, sha256.clone(), hits, self.files.max_new_hits);
+        let update = WaitingReport {
+            path: Some(part.0.display().to_string()),
+            ..WaitingReport::new(sha256.clone(), hits, self.files.max_new_hits)
+        };
         let of_file = self.gates.gates.get(&(part.0.clone(), Box::default()));
         let waited = of_file.and_then(Gate::waiting).cloned();
         let name = self.files.name;
@@ -155,13 +158,18 @@ impl ClientUpdate<'_> {
 }
 
 impl ClientGates {
-    /// The gates at a start, of the updates that were `waiting`.
+    /// The gates of a new source: of the updates of the files at `paths` that were `waiting`.
     pub(super) fn new<'a>(
-        waiting: impl Iterator<Item = (&'a Path, &'a WaitingReport)>,
+        waiting: impl Iterator<Item = &'a WaitingReport>,
+        paths: &[PathBuf],
         service: &str,
     ) -> Self {
-        let gates = waiting.map(|(path, report)| {
-            ((path.to_owned(), Box::default()), gate(service, Some(report.clone())))
+        let mut waiting: Vec<_> = waiting.collect();
+        // Of the updates of one file, the one with the most new hits counts.
+        waiting.sort_by_key(|report| report.new_hits);
+        let gates = waiting.into_iter().filter_map(|report| {
+            let path = paths.iter().find(|path| report.is_of(path))?;
+            Some(((path.clone(), Box::default()), gate(service, Some(report.clone()))))
         });
         Self { gates: gates.collect(), ..Self::default() }
     }
@@ -203,9 +211,9 @@ impl ClientGates {
         self.gates.values().any(|gate| gate.may_be_used(now))
     }
 
-    /// The updates that wait, by the path of the file.
-    pub(crate) fn waiting(&self) -> impl Iterator<Item = (&Path, &WaitingReport)> {
-        self.gates.iter().filter_map(|((path, _), gate)| Some((path.as_path(), gate.waiting()?)))
+    /// The updates that wait.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = &WaitingReport> {
+        self.gates.values().filter_map(Gate::waiting)
     }
 
     /// The first update that can be accepted.

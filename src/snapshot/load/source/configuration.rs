@@ -65,6 +65,11 @@ impl Configuration {
         self.config.watch(vec![file.to_owned()]);
     }
 
+    /// The configuration in use.
+    pub(crate) fn in_use(&self) -> &Config {
+        self.config.get()
+    }
+
     /// Path of the file, if there is one.
     pub(crate) fn path(&self) -> Option<&Path> {
         self.config.paths().first().map(AsRef::as_ref)

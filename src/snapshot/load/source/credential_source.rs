@@ -18,6 +18,7 @@ use super::service_credentials::{
     Attempt, ClientAuth, KnownClients, PartialUpdate, ServiceCredentials, UpstreamCredentials,
     read_asker_ca, read_server,
 };
+use super::waiting::Guarded;
 use crate::config::ExpiredCrl;
 use crate::metrics::{ControlMetrics, Label, ReloadResult};
 use crate::snapshot::credential_unit::CredentialUnit;
@@ -46,11 +47,12 @@ pub(crate) struct CredentialSource<C> {
     retry_at: Option<u64>,
     /// The units that were rejected at their last check.
     rejected: Vec<RejectedUnit>,
-    /// Whether copies of CAs or CRLs of clients are in use since the start.
+    /// Whether copies of CAs or CRLs of clients are in use, because their files were rejected at the
+    /// start.
     has_copies: bool,
     /// Hold updates of CAs and CRLs that wait for the operator.
     pub(super) gates: ClientGates,
-    /// The files of the last update.
+    /// The files of the last update, if it changed what is in use.
     updated: Option<String>,
     /// When an authorizer was asked last.
     pub(super) last_question: LastQuestion,
@@ -70,7 +72,7 @@ impl<C: NamesCredentials> CredentialSource<C> {
         context: LoadContext<'_>,
     ) -> Result<Self, LoadErrors> {
         let now = unix_time::seconds(context.now);
-        let own = before.map(|before| &before.crl_marks);
+        let own = before.filter(|before| before.id == id).map(|before| &before.crl_marks);
         let configured = context.configured.names();
         let files = config.credential_files();
         let mut crl_marks = context.crl_state.marks(files.name, own, &configured);
@@ -81,14 +83,22 @@ impl<C: NamesCredentials> CredentialSource<C> {
         let paths = files.of_clients();
         let has_same_files = known_files.is_some_and(|(_, known)| known.of_clients() == paths);
         let attempt = Attempt::All;
-        let known = KnownClients { in_use, has_same_files, attempt, is_reload, kept, marks, now };
+        let known = KnownClients { in_use, attempt, is_reload, kept, marks, now };
         let mut gates = match before {
             Some(before) if has_same_files => before.gates.clone().renamed(files.name),
             Some(_) => ClientGates::default(),
-            None => ClientGates::new(context.rollback.waiting_files(&paths), files.name),
+            None => {
+                let waiting = context.rollback.waiting_files(files.name, &configured);
+                ClientGates::new(waiting, &paths, files.name)
+            }
         };
         let (credentials, rejection) =
             ServiceCredentials::load(files, known_files, known, (id, &mut gates), context)?;
+        if let Some(before) = before
+            && !credentials.clients.get().changed_since(before.credentials.clients.get()).is_empty()
+        {
+            gates.untried = context.dry_run.untried(Some(before.id), files.max_new_hits);
+        }
         credentials.crls().raise(&mut crl_marks);
         let mut source = Self {
             id,
@@ -100,7 +110,7 @@ impl<C: NamesCredentials> CredentialSource<C> {
             crls_checked_at: before.map_or(now, |before| before.crls_checked_at),
             retry_at: rejection.as_ref().and_then(retry_at),
             rejected: Vec::new(),
-            has_copies: before.is_none() && rejection.is_some(),
+            has_copies: rejection.is_some() && before.is_none_or(|before| before.has_copies),
             gates,
             updated: before.and_then(|before| before.updated.clone()),
             last_question: before.map(|it| it.last_question.clone()).unwrap_or_default(),
@@ -119,12 +129,15 @@ impl<C: NamesCredentials> CredentialSource<C> {
         for warning in self.warnings(now) {
             warning.log();
         }
+        if let Some(max_new_hits) = &self.gates.untried {
+            warn!(service = self.name(), max_new_hits, "max_new_hits was not checked");
+        }
         for unit in self.config.credential_files().units() {
             match self.rejected.iter().find(|rejected| rejected.unit == unit) {
                 Some(rejected) => {
                     rejected.record(self.name(), &self.metrics, self.gates.acceptable());
                 }
-                None => self.count(unit, ReloadResult::Loaded),
+                None => self.count_loaded(unit),
             }
         }
     }
@@ -195,23 +208,13 @@ impl<C: NamesCredentials> CredentialSource<C> {
         let (marks, service) = (&self.crl_marks, self.id);
         let mut gates = self.gates.clone();
         let read = |before: &ClientAuth| {
-            let (in_use, kept, now) = (Some(before), None, seconds);
-            let (has_same_files, is_reload) = (true, true);
+            let (in_use, kept, is_reload, now) = (Some(before), None, true, seconds);
             let (gates, is_start) = (&mut gates, false);
-            ClientUpdate { files, service, in_use: before, gates, dry_run, is_start }.read(
-                |attempt| {
-                    let known = KnownClients {
-                        in_use,
-                        has_same_files,
-                        attempt,
-                        is_reload,
-                        kept,
-                        marks,
-                        now,
-                    };
-                    ClientAuth::read(files, known)
-                },
-            )
+            let update = ClientUpdate { files, service, in_use: before, gates, dry_run, is_start };
+            update.read(|attempt| {
+                let known = KnownClients { in_use, attempt, is_reload, kept, marks, now };
+                ClientAuth::read(files, known)
+            })
         };
         let update = self.credentials.clients.reread(read_if, now, read);
         if let Reread::Read(_) = update {
@@ -244,8 +247,8 @@ impl<C: NamesCredentials> CredentialSource<C> {
         clients.crls.raise(&mut self.crl_marks);
         let files = self.config.credential_files();
         let (changed, names) = self.credentials.replace_clients(clients, files);
+        self.updated = (!changed.is_empty()).then_some(names);
         if !changed.is_empty() {
-            self.updated = Some(names);
             self.gates.untried = dry_run.untried(Some(self.id), files.max_new_hits);
         }
         changed
@@ -259,7 +262,7 @@ impl<C: NamesCredentials> CredentialSource<C> {
         self.rejected.retain(|rejected| !units.contains(&rejected.unit));
         let configured = self.config.credential_files().units();
         for unit in configured.filter(|unit| units.contains(unit)) {
-            self.count(unit, ReloadResult::Loaded);
+            self.count_loaded(unit);
             let of_clients = CredentialUnit::OF_CLIENTS.contains(&unit);
             let max_new_hits = self.gates.untried.as_deref().filter(|_| of_clients);
             let updated = self.updated.as_deref();
@@ -270,15 +273,11 @@ impl<C: NamesCredentials> CredentialSource<C> {
         }
     }
 
-    fn count(&self, unit: CredentialUnit, result: ReloadResult) {
-        match unit {
-            CredentialUnit::Crls => self.metrics.set_crl_last_reload_successful(self.name(), true),
-            CredentialUnit::AskerCa
-            | CredentialUnit::ClientCa
-            | CredentialUnit::Server
-            | CredentialUnit::Upstream => {
-                self.metrics.record_credential_reload(self.name(), unit, result);
-            }
+    fn count_loaded(&self, unit: CredentialUnit) {
+        if unit == CredentialUnit::Crls {
+            self.metrics.set_crl_last_reload_successful(self.name(), true);
+        } else {
+            self.metrics.record_credential_reload(self.name(), unit, ReloadResult::Loaded);
         }
     }
 
@@ -356,11 +355,16 @@ impl<C: NamesCredentials> CredentialSource<C> {
         self.config.allows_compromised_own_key()
     }
 
-    /// Whether this is `config` under another name: both have the same certificate or the same CAs.
-    pub(super) fn is_former(&self, config: &C) -> bool {
+    /// How many of certificate, CAs and server names `config` shares, which may be this service under
+    /// another name; 0 if it shares neither the certificate nor the CAs.
+    pub(super) fn likeness(&self, config: &C) -> usize {
         let [one, other] = [&*self.config, config].map(NamesCredentials::credential_files);
-        one.server.is_some() && one.server == other.server
-            || one.trust_anchors.is_some() && one.trust_anchors == other.trust_anchors
+        let files = [
+            one.server.is_some() && one.server == other.server,
+            one.trust_anchors.is_some() && one.trust_anchors == other.trust_anchors,
+        ];
+        let files = files.into_iter().filter(|is_same| *is_same).count();
+        files.saturating_add(usize::from(files > 0 && one.server_names == other.server_names))
     }
 
     /// Id of the service.
@@ -386,19 +390,19 @@ impl<C: NamesCredentials> CredentialSource<C> {
         paths.into_iter().flatten()
     }
 
-    /// Accepts the waiting update with this SHA-256 on behalf of `peer`.
-    pub(crate) fn accept(&mut self, sha256: &[u8; 32], peer: &str) -> Result<(), AcceptError> {
+    /// The files with the CAs and CRLs of clients in use.
+    pub(crate) fn saved_files(&self) -> impl Iterator<Item = SavedFile> {
+        self.credentials.saved_files(self.config.credential_files())
+    }
+}
+
+impl<C: NamesCredentials> Guarded for CredentialSource<C> {
+    fn accept(&mut self, sha256: &[u8; 32], peer: &str) -> Result<(), AcceptError> {
         self.gates.accept(self.config.credential_files().name, sha256, peer)
     }
 
-    /// Why the update with this SHA-256 is not in use; `None` if it is held no longer.
-    pub(crate) fn problem_of(&self, sha256: &[u8; 32]) -> Option<String> {
+    fn problem_of(&self, sha256: &[u8; 32]) -> Option<String> {
         self.gates.hold(sha256).then(|| self.credentials.clients.problem())
-    }
-
-    /// The files with the CAs and CRLs of clients in use.
-    pub(crate) fn saved_files(&self) -> impl Iterator<Item = SavedFile> {
-        self.credentials.saved_files()
     }
 }
 

@@ -9,13 +9,15 @@ use std::time::{Duration, SystemTime};
 
 use data_encoding::HEXLOWER;
 use keygate_core::guard::NamedFilter;
+use keygate_core::pkbf::FilterSummary;
 use keygate_core::signature::FileSignature;
 use keygate_core::unix_time;
 use tracing::{info, warn};
 
 use self::first_value::InUse;
 pub(crate) use self::first_value::read;
-use super::gate::Gate;
+use super::gate::{AcceptError, Gate};
+use super::waiting::Guarded;
 use crate::config::FilterConfig;
 use crate::metrics::{FilterMetrics, Label};
 use crate::snapshot::filter_rejection::FilterRejection;
@@ -61,11 +63,8 @@ impl FilterSource {
         for warning in self.warnings() {
             warning.log();
         }
-        if self.gate.untried.is_some() {
-            warn!(
-                filter = %self.config.name,
-                "the filter changed while keygate was stopped, max_new_hits was not checked"
-            );
+        if let Some(max_new_hits) = &self.gate.untried {
+            warn!(filter = %self.config.name, max_new_hits, "max_new_hits was not checked");
         }
         if let Some(rejection) = self.rejection.take() {
             self.reject(rejection, now);
@@ -274,28 +273,29 @@ impl FilterSource {
         FileRecord::new(&self.config.path, entries, &self.gate).of_filter(self.filter.get())
     }
 
-    /// The gate before the filter.
-    pub(crate) fn gate_mut(&mut self) -> &mut Gate {
-        &mut self.gate
-    }
-
-    /// Why the filter with this SHA-256 is not in use; `None` if it is. The text is empty if its
-    /// file is being written.
-    pub(crate) fn problem_of(&self, sha256: &[u8; 32]) -> Option<String> {
-        (self.filter().sha256 != *sha256).then(|| self.filter.problem())
-    }
-
     /// The filter in use, the result of the last attempt to read it, and the waiting update.
     pub(crate) fn report(&self) -> FilterReport {
-        let loaded = self.filter.loaded_at();
-        let last_reload = self.filter.last_reload();
+        let NamedFilter { name, filter, sha256 } = &**self.filter();
         FilterReport {
+            name: name.to_string(),
+            summary: FilterSummary::of(&self.config.path, filter, sha256),
+            loaded: self.filter.loaded_at(),
             stale: self.is_stale,
             last_good_in_use: self.is_last_good,
+            last_reload: self.filter.last_reload(),
             last_rejection: self.last_rejection.clone(),
             dry_run: self.gate.report(),
             signature: self.signature().map(SignatureReport::of),
-            ..FilterReport::new(self.filter(), &self.config.path, loaded, last_reload)
         }
+    }
+}
+
+impl Guarded for FilterSource {
+    fn accept(&mut self, sha256: &[u8; 32], peer: &str) -> Result<(), AcceptError> {
+        self.gate.accept(sha256, peer)
+    }
+
+    fn problem_of(&self, sha256: &[u8; 32]) -> Option<String> {
+        (self.filter().sha256 != *sha256).then(|| self.filter.problem())
     }
 }

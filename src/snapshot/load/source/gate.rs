@@ -101,7 +101,8 @@ impl Gate {
         gate.history = record.map(|record| record.history.clone()).unwrap_or_default();
         if let Some((before, _)) = before {
             // A decision of the operator counts until the file is in use.
-            (gate.held, gate.history) = (before.held.clone(), before.history.clone());
+            let Self { held, history, untried, .. } = before.clone();
+            (gate.held, gate.history, gate.untried) = (held, history, untried);
         }
         let entries = before.map(|(_, entries)| entries).or(record.map(|record| record.entries));
         gate.history.note_entries(entries.unwrap_or(0), now);

@@ -10,7 +10,7 @@ use super::credential_source::CredentialSource;
 use super::filter::FilterSource;
 use super::list::ListSource;
 use super::{Sources, Staged, StagedSources, exponents_of, former};
-use crate::snapshot::load::check::dry_run::{DryRun, NewHits};
+use crate::snapshot::load::check::dry_run::{DryRun, Judge, NewHits};
 use crate::snapshot::load::error::LoadError;
 use crate::snapshot::load::links::JudgementLinks;
 use crate::snapshot::load::load_errors::{LoadErrors, all};
@@ -92,22 +92,19 @@ impl<C: NamesCredentials> CredentialSource<C> {
         guards: [&Guard; 2],
         dry_run: &DryRun,
     ) -> Result<ConfigurationHits, LoadError> {
-        let verifiers = [before, self].map(|it| it.credentials.client_verifier.as_ref());
-        let is_same = verifiers.iter().flatten().collect::<Vec<_>>();
-        let is_same = matches!(is_same.as_slice(), [one, other] if Arc::ptr_eq(one, other));
-        let [was, is] = verifiers.map(|it| it.filter(|_| !is_same).map(AsRef::as_ref));
-        let [guard_before, guard] = guards;
         let files = self.config.credential_files();
-        let (hits, recent) = dry_run.new_hits_of_configuration(
-            before.id,
-            (guard_before, before.config.policy(), was),
-            (guard, self.config.policy(), is),
-        );
+        let [guard_before, guard] = guards;
+        let judges = [before.judge(guard_before), self.judge(guard)];
+        let (hits, recent) = dry_run.new_hits_of_configuration(before.id, judges);
         if let Some(allowed) = files.max_new_hits.filter(|allowed| hits.count > *allowed) {
             let (owner, hits) = (files.owner(), (hits.count, client_list(&hits.clients)));
             return Err(LoadError::NewHits { owner, hits, recent, allowed });
         }
         Ok(ConfigurationHits { service: files.name.to_owned(), hits, recent })
+    }
+
+    fn judge<'a>(&'a self, guard: &'a Guard) -> Judge<'a> {
+        (guard, self.config.policy(), self.credentials.client_verifier.as_deref())
     }
 }
 

@@ -15,7 +15,8 @@ use tracing::{info, warn};
 
 use self::read::paths;
 pub(crate) use self::read::read;
-use super::gate::Gate;
+use super::gate::{AcceptError, Gate};
+use super::waiting::Guarded;
 use crate::config::{ListConfig, ListFormat, Shrink};
 use crate::metrics::{Label, ListMetrics};
 use crate::snapshot::list_rejection_reason::ListRejectionReason;
@@ -28,7 +29,7 @@ use crate::snapshot::load::file_record::FileRecord;
 use crate::snapshot::load::last_good::{LastGood, ReadIf, Reread, ValueChange};
 use crate::snapshot::load::signed::LoadedList;
 use crate::snapshot::operator_decision::{GuardFile, NeedsOperator, WaitCause};
-use crate::snapshot::report::{ListReport, WaitingReport};
+use crate::snapshot::report::{ListReport, SignatureReport, WaitingReport};
 use crate::snapshot::warning::Warning;
 
 /// A configured list and the last good state of its file.
@@ -191,7 +192,8 @@ impl ListSource {
 
     fn keep(&mut self, update: LoadedList, now: SystemTime) -> ValueChange {
         // The file may have been signed again, with another key.
-        self.list.get_mut().signed = update.signed;
+        let in_use = self.list.get_mut();
+        (in_use.signed, in_use.sha256) = (update.signed, update.sha256);
         self.gate.clear();
         self.list.record_unchanged(now);
         self.rejection = None;
@@ -311,25 +313,35 @@ impl ListSource {
         FileRecord::new(&self.config.path, self.list().len() as u64, &self.gate)
     }
 
-    /// The gate before the list.
-    pub(crate) fn gate_mut(&mut self) -> &mut Gate {
-        &mut self.gate
-    }
-
-    /// Why the list with this SHA-256 is not in use; `None` if it is. The text is empty if its file
-    /// is being written.
-    pub(crate) fn problem_of(&self, sha256: &[u8; 32]) -> Option<String> {
-        (self.list.get().sha256 != *sha256).then(|| self.list.problem())
-    }
-
     /// The list in use and the result of the last attempt to read it.
     pub(crate) fn report(&self) -> ListReport {
-        let last_reload = self.list.last_reload();
+        let (format, updated, sha256) = match self.list() {
+            ExactList::Badkeys(it) => ("badkeys", it.date, Some(HEXLOWER.encode(&it.sha256))),
+            ExactList::Fingerprints(_) => ("fingerprints", None, None),
+        };
         ListReport {
-            dry_run: self.gate.report(),
+            name: self.config.name.clone(),
+            path: self.config.path.display().to_string(),
+            format,
+            entries: self.list().len(),
+            updated,
+            sha256,
+            signature: self.list.get().signature().map(SignatureReport::of),
+            stale: self.is_stale,
             last_good_in_use: self.rejection.is_some(),
-            ..ListReport::new(self.list.get(), &self.config.path, self.is_stale, last_reload)
+            dry_run: self.gate.report(),
+            last_reload: self.list.last_reload(),
         }
+    }
+}
+
+impl Guarded for ListSource {
+    fn accept(&mut self, sha256: &[u8; 32], peer: &str) -> Result<(), AcceptError> {
+        self.gate.accept(sha256, peer)
+    }
+
+    fn problem_of(&self, sha256: &[u8; 32]) -> Option<String> {
+        (self.list.get().sha256 != *sha256).then(|| self.list.problem())
     }
 }
 

@@ -27,10 +27,13 @@ enum Class {
 }
 
 impl RejectedUnit {
-    /// The units that `errors` are about.
+    /// The units that `errors` are about. A unit of which a part waits and another part is rejected for
+    /// good has the class of the latter.
     pub(super) fn all(errors: &LoadErrors) -> Vec<Self> {
         let mut units: Vec<Self> = Vec::new();
-        for error in errors.iter() {
+        let (waiting, others): (Vec<_>, Vec<_>) =
+            errors.iter().partition(|error| matches!(error, LoadError::Waits { .. }));
+        for error in others.into_iter().chain(waiting) {
             let (unit, text) = (unit_of(error), error.to_string());
             if let Some(known) = units.iter_mut().find(|known| known.unit == unit) {
                 known.error = [known.error.as_str(), &text].join("; ");
@@ -50,7 +53,7 @@ impl RejectedUnit {
         units
     }
 
-    /// Whether an update waits for the operator.
+    /// Whether the update waits for the operator as a whole.
     pub(super) fn waits(&self) -> bool {
         match self.class {
             Class::Credential(reason) => reason == CredentialRejectionReason::NewHits,

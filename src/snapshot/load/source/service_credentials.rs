@@ -75,7 +75,9 @@ impl ServiceCredentials {
         context: LoadContext<'_>,
     ) -> Result<(Self, Option<LoadErrors>), LoadErrors> {
         let server = load(files.of_server(), context, || read_server(files));
-        let clients = ClientAuth::load(files, known, gates, context);
+        let has_same_files =
+            before.is_some_and(|(_, known)| known.of_clients() == files.of_clients());
+        let clients = ClientAuth::load(files, known, has_same_files, gates, context);
         let upstream_before = before.map_or(&None, |(before, _)| before.upstream.get());
         let upstream = || UpstreamCredentials::read(files, upstream_before);
         let upstream = load(files.of_upstream(), context, upstream);
@@ -126,8 +128,11 @@ impl ServiceCredentials {
     }
 
     /// The files with the CAs and CRLs of clients.
-    pub(super) fn saved_files(&self) -> impl Iterator<Item = SavedFile> {
-        self.clients.get().files()
+    pub(super) fn saved_files(
+        &self,
+        files: CredentialFiles<'_>,
+    ) -> impl Iterator<Item = SavedFile> {
+        self.clients.get().files(files)
     }
 
     /// The certificate chain and key of the service.

@@ -1,7 +1,6 @@
 //! The updates of all sources that wait for the operator, and how they are accepted.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use super::Sources;
 use super::gate::{self, AcceptError};
@@ -23,25 +22,7 @@ impl Loader {
         sha256: &[u8; 32],
         peer: &str,
     ) -> Result<(), AcceptError> {
-        let Sources { filters, lists, services, authorizers, .. } = &mut self.sources;
-        let accepted = match file {
-            GuardFile::Filter => {
-                let filter = filters.iter_mut().find(|it| it.name() == name);
-                filter.map(|filter| filter.gate_mut().accept(sha256, peer))
-            }
-            GuardFile::List => {
-                let list = lists.iter_mut().find(|it| it.config().name == name);
-                list.map(|list| list.gate_mut().accept(sha256, peer))
-            }
-            GuardFile::Service => {
-                let service = services.iter_mut().find(|it| it.name() == name);
-                let service = service.map(|service| service.accept(sha256, peer));
-                service.or_else(|| {
-                    let authorizer = authorizers.iter_mut().find(|it| it.name() == name);
-                    authorizer.map(|authorizer| authorizer.accept(sha256, peer))
-                })
-            }
-        };
+        let accepted = self.sources.guarded(file, name).map(|it| it.accept(sha256, peer));
         accepted.unwrap_or_else(|| Err(AcceptError::Unknown(gate::subject(file, name))))
     }
 
@@ -51,28 +32,12 @@ impl Loader {
     /// Returns an error if the update was rejected for another reason, or if its file is being
     /// written.
     pub fn ensure_in_use(
-        &self,
+        &mut self,
         file: GuardFile,
         name: &str,
         sha256: &[u8; 32],
     ) -> Result<(), AcceptError> {
-        let Sources { filters, lists, services, authorizers, .. } = &self.sources;
-        let problem = match file {
-            GuardFile::Filter => {
-                let filter = filters.iter().find(|it| it.name() == name);
-                filter.and_then(|filter| filter.problem_of(sha256))
-            }
-            GuardFile::List => {
-                let list = lists.iter().find(|it| it.config().name == name);
-                list.and_then(|list| list.problem_of(sha256))
-            }
-            GuardFile::Service => {
-                let service = services.iter().find(|it| it.name() == name);
-                let authorizer = authorizers.iter().find(|it| it.name() == name);
-                let problem = service.and_then(|service| service.problem_of(sha256));
-                problem.or_else(|| authorizer?.problem_of(sha256))
-            }
-        };
+        let problem = self.sources.guarded(file, name).and_then(|it| it.problem_of(sha256));
         let subject = gate::subject(file, name);
         match problem {
             None => Ok(()),
@@ -82,11 +47,34 @@ impl Loader {
     }
 }
 
+/// A source whose updates may wait for the operator.
+pub(in crate::snapshot::load) trait Guarded {
+    /// Accepts the waiting update with this SHA-256 on behalf of `peer`.
+    fn accept(&mut self, sha256: &[u8; 32], peer: &str) -> Result<(), AcceptError>;
+
+    /// Why the update with this SHA-256 is not in use; `None` if it is, or is held no longer. The text
+    /// is empty if its file is being written.
+    fn problem_of(&self, sha256: &[u8; 32]) -> Option<String>;
+}
+
 impl Sources {
-    /// The updates of CAs and CRLs that wait, by the path of their file.
-    pub(in crate::snapshot::load) fn waiting_files(&self) -> BTreeMap<PathBuf, WaitingReport> {
-        let services = self.services.iter().flat_map(|it| it.gates.waiting());
-        let waiting = services.chain(self.authorizers.iter().flat_map(|it| it.gates.waiting()));
-        waiting.map(|(path, report)| (path.to_owned(), report.clone())).collect()
+    /// The filter, the list, or the service or authorizer with this name.
+    fn guarded(&mut self, file: GuardFile, name: &str) -> Option<&mut dyn Guarded> {
+        fn found<S: Guarded>(source: Option<&mut S>) -> Option<&mut dyn Guarded> {
+            source.map(|source| source as &mut dyn Guarded)
+        }
+        match file {
+            GuardFile::Filter => found(self.filters.iter_mut().find(|it| it.name() == name)),
+            GuardFile::List => found(self.lists.iter_mut().find(|it| it.config().name == name)),
+            GuardFile::Service => found(self.services.iter_mut().find(|it| it.name() == name))
+                .or_else(|| found(self.authorizers.iter_mut().find(|it| it.name() == name))),
+        }
+    }
+
+    /// The updates of CAs and CRLs that wait, by the name of each service and authorizer.
+    pub(in crate::snapshot::load) fn waiting_files(&self) -> BTreeMap<String, Vec<WaitingReport>> {
+        let services = self.services.iter().map(|it| (it.name(), &it.gates));
+        let all = services.chain(self.authorizers.iter().map(|it| (it.name(), &it.gates)));
+        all.map(|(name, gates)| (name.to_owned(), gates.waiting().cloned().collect())).collect()
     }
 }

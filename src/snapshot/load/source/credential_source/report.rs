@@ -5,21 +5,24 @@ use std::time::SystemTime;
 
 use keygate_core::guard::{Depth, Guard};
 use keygate_core::spki;
-use keygate_core::tls::{CertificateRole, CertificateSummary, TrustAnchors};
+use keygate_core::tls::{AnchorCounts, CertificateRole, CertificateSummary, TrustAnchors};
 
 use super::{CredentialSource, NamesCredentials, RejectedUnit, ServiceCredentials};
 use crate::snapshot::credential_unit::{CredentialRejectionReason, CredentialUnit};
 use crate::snapshot::crl_rejection_reason::CrlRejectionReason;
 use crate::snapshot::expiry::Expiry;
 use crate::snapshot::load::own_key::OwnKey;
-use crate::snapshot::report::{CertificateExpiry, ReloadReport};
+use crate::snapshot::report::ReloadReport;
 use crate::snapshot::warning::{COPY_IN_USE, Warning};
 
 impl<C: NamesCredentials> CredentialSource<C> {
     /// Sets the metrics of all units, and those that show when certificates and CRLs expire.
     pub(crate) fn show(&self) {
-        for (role, expiry) in self.certificate_expiries() {
-            self.metrics.set_certificate_not_after(self.name(), role, expiry as f64);
+        use CertificateRole::{Server, TrustAnchor, UpstreamClient};
+        for role in [Server, UpstreamClient, TrustAnchor] {
+            if let Some(expiry) = self.expiry(role) {
+                self.metrics.set_certificate_not_after(self.name(), role, expiry as f64);
+            }
         }
         for unit in self.config.credential_files().units() {
             let is_usable = !self.rejected.iter().any(|rejected| rejected.unit == unit);
@@ -43,15 +46,15 @@ impl<C: NamesCredentials> CredentialSource<C> {
     pub(in crate::snapshot::load::source) fn last_reload(&self) -> ReloadReport {
         let ServiceCredentials { server, asker_ca, clients, upstream, client_verifier: _ } =
             &self.credentials;
-        let (mut last, others) = (
-            server.last_reload(),
-            [asker_ca.last_reload(), clients.last_reload(), upstream.last_reload()],
-        );
-        others.into_iter().for_each(|other| last.join(other));
+        let (mut last, mut clients) = (server.last_reload(), clients.last_reload());
         let is_copied = self.copied().next().is_some();
-        for error in last.error.iter_mut().filter(|_| is_copied) {
+        for error in clients.error.iter_mut().filter(|_| is_copied) {
             error.push_str(COPY_IN_USE);
         }
+        let others = [asker_ca.last_reload(), clients, upstream.last_reload()];
+        others.into_iter().for_each(|other| last.join(other));
+        let rejected = self.rejected.iter().min_by_key(|rejected| rejected.waits());
+        last.reason = rejected.map(RejectedUnit::reason).filter(|_| last.error.is_some());
         last.files.clone_from(&self.updated);
         last
     }
@@ -89,24 +92,16 @@ impl<C: NamesCredentials> CredentialSource<C> {
         last_good.chain(others).chain(open_access(self.config.as_ref())).collect()
     }
 
-    /// Expiry of the service's own leaf certificates, and of the client CA that expires first, in
-    /// seconds since the Unix epoch; 0 if it cannot be parsed.
-    pub(crate) fn certificate_expiries(
-        &self,
-    ) -> impl Iterator<Item = (CertificateRole, u64)> + use<'_, C> {
-        let expiry = |wanted| {
-            let certificates = self.credentials.certificates();
-            let of_role = certificates.filter(|(role, _)| *role == wanted);
-            let expiries =
-                of_role.map(|(_, cert)| spki::not_after(cert).unwrap_or_default().as_secs());
-            expiries.min().map(|expiry| (wanted, expiry))
-        };
-        let roles = [
-            CertificateRole::Server,
-            CertificateRole::UpstreamClient,
-            CertificateRole::TrustAnchor,
-        ];
-        roles.into_iter().filter_map(expiry)
+    /// Expiry of the certificate with this role that expires first, in seconds since the Unix epoch; 0
+    /// if it cannot be parsed.
+    pub(in crate::snapshot::load::source) fn expiry(&self, role: CertificateRole) -> Option<u64> {
+        let certificates = self.credentials.certificates().filter(|(it, _)| *it == role);
+        certificates.map(|(_, it)| spki::not_after(it).unwrap_or_default().as_secs()).min()
+    }
+
+    /// The numbers of certificates among the trust anchors.
+    pub(in crate::snapshot::load::source) fn anchor_counts(&self) -> AnchorCounts {
+        self.credentials.trust_anchors().map(TrustAnchors::counts).unwrap_or_default()
     }
 
     /// The expiries of the service: in each role the certificate that expires first, and the CRL
@@ -127,22 +122,6 @@ impl<C: NamesCredentials> CredentialSource<C> {
         let crl = crls.min_by_key(|(list, _)| list.next_update);
         let crl = crl.map(|(list, path)| Expiry::of_crl(self.name(), list.next_update, path));
         expiries.into_values().chain(crl).collect()
-    }
-
-    /// When the own certificates, the CAs and the CRLs expire.
-    pub(in crate::snapshot::load::source) fn expiry(&self) -> CertificateExpiry {
-        let expiry_of = |wanted| {
-            self.certificate_expiries()
-                .find_map(|(role, expiry)| (role == wanted).then_some(expiry))
-        };
-        let anchors = self.credentials.trust_anchors();
-        CertificateExpiry {
-            anchors: anchors.map(TrustAnchors::counts).unwrap_or_default(),
-            server: expiry_of(CertificateRole::Server),
-            trust_anchor: expiry_of(CertificateRole::TrustAnchor),
-            upstream_client: expiry_of(CertificateRole::UpstreamClient),
-            crl: self.credentials.crls().next_update(),
-        }
     }
 }
 

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use keygate_core::tls::{ClientVerifier, CrlIssuers, CrlLoader, CrlMarks, Crls, TrustAnchors};
 use rustls::pki_types::CertificateDer;
-use tracing::warn;
 
 use super::service_file::ServiceFile;
 use crate::config::ClientAuthMode;
@@ -28,6 +27,8 @@ pub(in crate::snapshot::load::source) const TRUST_ANCHORS: &str = "client_auth.t
 /// Why recent clients were not asked about an update that waited before the start, in reports.
 const NO_COPY: &str =
     "not checked: an update waited, and state.dir has no copy of the files before it";
+/// Maximum number of files and CRLs that a log line about an update names; the rest is counted.
+const MAX_NAMES: usize = 20;
 /// Maximum size of a file with CRLs, 128 MiB: more than a million entries with serial numbers of 20
 /// octets, in PEM.
 pub(in crate::snapshot::load) const MAX_CRL_SIZE: u64 = 128 << 20;
@@ -49,8 +50,11 @@ pub(super) struct ClientCas {
     /// The CAs that may sign CRLs; `None` without any CA.
     issuers: Option<Arc<CrlIssuers>>,
     /// The files with the CAs.
-    files: Vec<SavedFile>,
+    files: Vec<CaFile>,
 }
+
+/// A file with CAs: the configuration key that names the file, path, and SHA-256.
+type CaFile = (&'static str, PathBuf, [u8; 32]);
 
 /// The accepted part of an update with the last good value of the rest, and why the rest is rejected.
 /// `None` if there is no last good value.
@@ -100,8 +104,6 @@ pub(in crate::snapshot::load::source) enum Attempt {
 pub(in crate::snapshot::load::source) struct KnownClients<'a> {
     /// The CAs and CRLs in use; `None` at a start.
     pub(in crate::snapshot::load::source) in_use: Option<&'a ClientAuth>,
-    /// Whether the configuration names the same files as before.
-    pub(in crate::snapshot::load::source) has_same_files: bool,
     /// The CAs and CRLs to read.
     pub(in crate::snapshot::load::source) attempt: Attempt,
     /// Whether what is in use stays in use if its update is rejected. A new configuration may name
@@ -126,6 +128,7 @@ impl ClientAuth {
     pub(super) fn load(
         files: CredentialFiles<'_>,
         known: KnownClients<'_>,
+        has_same_files: bool,
         (service, gates): (usize, &mut ClientGates),
         context: LoadContext<'_>,
     ) -> Result<(LastGood<Self>, Option<LoadErrors>), LoadErrors> {
@@ -133,15 +136,11 @@ impl ClientAuth {
         let with_copies = KnownClients { kept: Some(context.saved_credentials), ..known };
         let is_first = known.in_use.is_none();
         let in_use = match known.in_use {
-            Some(in_use) => known.has_same_files.then(|| in_use.clone()),
+            Some(in_use) => has_same_files.then(|| in_use.clone()),
             None if gates.is_empty() => None,
             None => Self::copies(files, with_copies),
         };
         if in_use.is_none() && !gates.is_empty() {
-            warn!(
-                service = files.name,
-                "an update that waited is used, because there is no copy of the files before it"
-            );
             *gates = ClientGates::default();
             gates.untried = Some(NO_COPY.to_owned());
         }
@@ -249,17 +248,22 @@ impl ClientAuth {
     ) -> Option<(&Path, Vec<[u8; 32]>)> {
         let is_changed = self.changed_since(before).contains(&CredentialUnit::ClientCa);
         let files = &self.cas.files;
-        let path = files.first().filter(|_| is_changed)?.path();
-        Some((path, files.iter().map(SavedFile::sha256).collect()))
+        let (_, path, _) = files.first().filter(|_| is_changed)?;
+        Some((path, files.iter().map(|(_, _, sha256)| *sha256).collect()))
     }
 
-    /// The names of the files that differ from those of `before`, CRLs with their CAs.
+    /// The first names of the files that differ from those of `before`, CRLs with their CAs.
     pub(super) fn names_since(&self, before: &Self) -> String {
-        let is_known =
-            |file: &SavedFile| before.cas.files.iter().any(|it| it.sha256() == file.sha256());
+        let is_known = |(_, _, sha256): &CaFile| before.cas.files.iter().any(|it| it.2 == *sha256);
         let cas = self.cas.files.iter().filter(|file| !is_known(file));
-        let cas = cas.map(|file| file.path().display().to_string());
-        cas.chain(self.crls.names_since(&before.crls)).collect::<Vec<_>>().join(", ")
+        let cas = cas.map(|(_, path, _)| path.display().to_string());
+        let mut names = cas.chain(self.crls.names_since(&before.crls));
+        let mut shown: Vec<_> = names.by_ref().take(MAX_NAMES).collect();
+        match names.count() {
+            0 => {}
+            others => shown.push(format!("{others} more")),
+        }
+        shown.join(", ")
     }
 
     /// Which of the CAs and the CRLs differ from those of `before`.
@@ -281,9 +285,11 @@ impl ClientAuth {
     }
 
     /// The files in use, for their copies.
-    pub(super) fn files(&self) -> impl Iterator<Item = SavedFile> {
-        let crls = self.crls.files().map(|(sha256, path)| SavedFile::of_crls(sha256, path));
-        self.cas.files.iter().cloned().chain(crls)
+    pub(super) fn files(&self, files: CredentialFiles<'_>) -> impl Iterator<Item = SavedFile> {
+        let owner = files.owner();
+        let cas = self.cas.files.iter();
+        let cas = cas.map(move |(key, path, sha256)| SavedFile::of_ca(&owner, key, path, *sha256));
+        cas.chain(self.crls.files().map(|(sha256, path)| SavedFile::of_crls(sha256, path)))
     }
 }
 
@@ -301,7 +307,7 @@ impl ClientCas {
         let anchors = file(TRUST_ANCHORS, path);
         let below = files.intermediates.map(|path| file("client_auth.intermediates", path));
         let kept = |file: ServiceFile<'_>, content: &[u8]| {
-            SavedFile::of_ca(&files.owner(), file.key, file.path, sha256(content))
+            (file.key, file.path.to_owned(), sha256(content))
         };
         let trusted = read(anchors).and_then(|content| {
             Ok((anchors.trust_anchors(&content)?, vec![kept(anchors, &content)]))
