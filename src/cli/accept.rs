@@ -23,7 +23,7 @@ pub(super) struct Args {
     #[arg(value_hint = ValueHint::Other)]
     name: String,
     /// Accept the update with this SHA-256, and no other.
-    #[arg(long, value_name = "HEX", value_hint = ValueHint::Other)]
+    #[arg(long, value_name = "HEX", value_parser = parse_sha256, value_hint = ValueHint::Other)]
     sha256: Option<String>,
     /// Accept the update that waits now.
     #[arg(long, conflicts_with = "sha256")]
@@ -166,5 +166,13 @@ fn waiting(admin: &AdminClient, file: GuardFile, name: &str) -> Result<WaitingRe
         None => Err(CliError::Operation(format!(
             "the running proxy has no {kind} {name:?}; `keygate status` has the names"
         ))),
+    }
+}
+
+fn parse_sha256(text: &str) -> Result<String, String> {
+    if text.len() == 64 && text.bytes().all(|it| it.is_ascii_hexdigit()) {
+        Ok(text.to_lowercase())
+    } else {
+        Err("a SHA-256 has 64 hex digits; the command prints it without --sha256".to_owned())
     }
 }
