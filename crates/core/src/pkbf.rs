@@ -1,9 +1,8 @@
 //! The `pkbfv1` filter: which public keys are probably compromised.
 //!
 //! A lookup covers exactly the bytes it is given, as in the reference implementation.
-//! [`crate::spki`] derives the other encodings of a key, and [`crate::snapshot`] replaces filters
-//! in a running proxy. Nothing here depends on TLS or on a policy. Format:
-//! <https://pwnedkeys.com/filter.html>
+//! [`crate::spki`] derives the other encodings of a key. A running proxy replaces filters as a
+//! whole. Nothing here depends on TLS or on a policy. Format: <https://pwnedkeys.com/filter.html>
 //!
 //! A filter is built in memory and written as one file:
 //!

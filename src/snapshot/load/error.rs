@@ -235,12 +235,10 @@ impl LoadError {
 
     /// The error of an update in whose place no other is in use until an operator accepts it.
     pub(super) fn without_file_in_use(self) -> Self {
-        match self {
-            Self::Waits { owner, key, path, source } => {
-                Self::Waits { owner, key, path, source: source.without_file_in_use() }
-            }
-            error => error,
+        if let Self::Waits { owner, key, path, source } = self {
+            return Self::Waits { owner, key, path, source: source.without_file_in_use() };
         }
+        self
     }
 
     /// Whether the file of a service at `path` is the cause.

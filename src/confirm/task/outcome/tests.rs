@@ -41,10 +41,9 @@ fn unanswered(
     outcome: LookUpOutcome,
     source: &Source,
 ) -> (ConfirmationResult, Level, JobEnd) {
-    match Conclusion::new(job, outcome, source) {
-        Conclusion::Unanswered(it) => (it.result, it.level, it.end),
-        other => panic!("{other:?}"),
-    }
+    let conclusion = Conclusion::new(job, outcome, source);
+    let Conclusion::Unanswered(it) = conclusion else { panic!("{conclusion:?}") };
+    (it.result, it.level, it.end)
 }
 
 #[test]
@@ -55,10 +54,9 @@ fn the_url_follows_a_directory_without_a_proof() {
         (unreadable(), JobEnd::DirectoryFailed),
         (unusable(), JobEnd::DirectoryFailed),
     ] {
-        match Conclusion::new(&job(Stage::Directory), outcome, &source) {
-            Conclusion::ToUrl(end) => assert_eq!(end, expected),
-            other => panic!("{other:?}"),
-        }
+        let conclusion = Conclusion::new(&job(Stage::Directory), outcome, &source);
+        let Conclusion::ToUrl(end) = conclusion else { panic!("{conclusion:?}") };
+        assert_eq!(end, expected);
     }
 }
 
