@@ -82,7 +82,11 @@ fn file_name(fingerprint: Fingerprint) -> String {
 
 /// Checks that the directory for proofs exists.
 pub(super) fn check_directory(directory: &Path) -> Result<(), CliError> {
-    std::fs::read_dir(directory).map(|_| ()).map_err(|error| CliError::io(directory, &error))
+    match std::fs::metadata(directory) {
+        Ok(metadata) if metadata.is_dir() => Ok(()),
+        Ok(_) => Err(CliError::io(directory, &io::ErrorKind::NotADirectory.into())),
+        Err(error) => Err(CliError::io(directory, &error)),
+    }
 }
 
 /// Writes a proof into `directory`, for all users, because a proof is not secret. A reader finds

@@ -96,7 +96,9 @@ pub(super) fn server_forms(protocol: Protocol) -> &'static str {
 
 /// The address of a server. A Unix socket has the scheme of HTTP servers.
 fn server(input: &Input<'_>, url: &str) -> Taken<(Scheme, ServerAddress)> {
-    if let Some(path) = url.strip_prefix("unix:") {
+    if let Some(path) = url.strip_prefix("unix:")
+        && !url.contains("://")
+    {
         return Ok((Scheme::Http, ServerAddress::Unix(socket_path(input, path)?)));
     }
     tcp_server(url).ok_or_else(|| {

@@ -267,6 +267,13 @@ fn a_pin_that_was_revoked_stays_rejected_after_its_ca_was_removed() {
     let rejection = keygate.rejection(&pinned);
     assert!(rejection.contains("alert"), "{rejection}");
     assert_eq!(keygate.curl(&good, &[]).stdout, b"hello\n");
+    // A file that cannot be read does not speak for the pin.
+    write(pki.path("next"), "damaged").unwrap();
+    rename(pki.path("next"), pki.path("clients.crl")).unwrap();
+    keygate.wait_for("a rejection of the file", |line| {
+        line["error"].as_str().is_some_and(|error| error.contains("clients.crl"))
+    });
+    assert!(keygate.rejection(&pinned).contains("alert"));
     // Without the list nothing speaks against the pin.
     write(pki.path("next"), &lists[0]).unwrap();
     rename(pki.path("next"), pki.path("clients.crl")).unwrap();

@@ -7,7 +7,8 @@ pub struct ServerSettings<'a> {
     pub min_version: TlsVersion,
     /// Protocols offered by ALPN, preferred first; without any, no ALPN.
     pub alpn: &'a [AlpnProtocol],
-    /// Whether clients can resume sessions. A resumed session is judged like a new one.
+    /// Whether clients can resume sessions. rustls calls no verifier for a resumed session, so the
+    /// server must judge each client after the handshake (`ClientIdentity::judge`).
     pub resumption: bool,
 }
 

@@ -214,6 +214,10 @@ impl<'a> CrlLoader<'a> {
             self.crls.unused.retain(|name| known(name));
             self.crls.unused.extend(self.in_use.into_iter().flat_map(|it| it.unused.clone()));
         }
+        if !self.unusable.is_empty() {
+            // A file that cannot be used may still have the list that revoked a pin.
+            self.crls.unused.extend(self.in_use.into_iter().flat_map(|it| it.unused.clone()));
+        }
         self.crls.by_issuer.clear();
         for loaded in lists {
             self.crls.by_issuer.entry(loaded.list.issuer_name.clone()).or_default().push(loaded);
