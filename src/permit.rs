@@ -2,6 +2,7 @@
 //! buffered bytes, and connections before the proof of a key.
 
 mod asker_key;
+mod client_key;
 mod client_shares;
 mod holdings;
 pub(crate) mod ledger;
@@ -13,7 +14,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 pub(crate) use self::asker_key::AskerKey;
-pub(crate) use self::client_shares::{ClientKey, ClientShares, ShareGuard, may_take_one};
+pub(crate) use self::client_key::ClientKey;
+pub(crate) use self::client_shares::{ClientShares, ShareGuard, may_take_one};
 pub(crate) use self::ledger::BufferClass;
 pub(crate) use self::per_ip::{PerIpCounts, PerIpGuard, network_of};
 pub(crate) use self::resizable::{Permit, ResizableSemaphore};

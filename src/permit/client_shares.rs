@@ -5,13 +5,10 @@
 //! units are always left for a client that holds none. A limit below 4 has no such reserve.
 
 use std::cell::RefCell;
-use std::hash::{BuildHasher, Hasher, RandomState};
-use std::net::{IpAddr, Ipv6Addr};
 use std::rc::Rc;
-use std::sync::LazyLock;
 
+use super::client_key::ClientKey;
 use super::holdings::Holdings;
-use super::network_of;
 
 /// Multiple of the free units that one client may hold.
 const SHARE: usize = 3;
@@ -24,57 +21,6 @@ pub(super) fn is_within_share(held: usize, free: usize) -> bool {
 /// Whether a client that holds `held` units may take one of `free`.
 pub(crate) fn may_take_one(held: usize, free: usize) -> bool {
     is_within_share(held.saturating_add(1), free)
-}
-
-/// A client: its certificate, or its network if it has none. Behind a load balancer, many clients
-/// have one address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct ClientKey(u64);
-
-impl ClientKey {
-    pub(crate) fn new(certificate: Option<&[u8]>, address: IpAddr) -> Self {
-        // The key of the hash is secret, so that no client can choose the key of another one.
-        static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-        Self(match certificate {
-            Some(certificate) => HASHER.hash_one(certificate),
-            None => HASHER.hash_one(network_of(address)),
-        })
-    }
-
-    /// A client that has not proved a key: its IPv4 address, or its /48 of IPv6. One customer may
-    /// have all of a /48 (RFC 6177).
-    pub(crate) fn before_proof(address: IpAddr) -> Self {
-        Self::new(
-            None,
-            match address.to_canonical() {
-                IpAddr::V4(address) => address.into(),
-                IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 80 << 80).into(),
-            },
-        )
-    }
-
-    /// The place of the client in a table of this size, which is not 0.
-    pub(crate) fn place(self, size: usize) -> usize {
-        usize::try_from(self.0).unwrap_or_default().checked_rem(size).unwrap_or_default()
-    }
-}
-
-/// Hashes a [`ClientKey`], which is a secret hash already, as itself.
-#[derive(Debug, Default)]
-pub(super) struct KeyItself(u64);
-
-impl Hasher for KeyItself {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        self.0 = bytes.iter().fold(self.0, |hash, byte| hash << 8 | u64::from(*byte));
-    }
-
-    fn write_u64(&mut self, key: u64) {
-        self.0 = key;
-    }
 }
 
 /// The units that each client holds. Clones share them.
@@ -117,6 +63,8 @@ impl Drop for ShareGuard {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
     use super::*;
 
     /// The units of each client after all of them took as many as they could, in turn.
@@ -132,7 +80,7 @@ mod tests {
         guards.iter().map(Vec::len).collect()
     }
 
-    const NONE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
+    const NONE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
     #[test]
     fn one_client_leaves_a_quarter_and_several_leave_a_rest() {

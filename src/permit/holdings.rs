@@ -9,8 +9,7 @@ use std::hash::BuildHasherDefault;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use super::ClientKey;
-use super::client_shares::KeyItself;
+use super::client_key::{ClientKey, IdentityHasher};
 
 /// The age after which the entry of an address may be evicted for an address that holds nothing,
 /// 1 s. A handshake takes a few round trips.
@@ -22,7 +21,7 @@ pub(super) type Age = u64;
 /// The clients that hold a resource. Each operation costs the logarithm of their number.
 #[derive(Debug)]
 pub(super) struct Holdings<T> {
-    by_client: HashMap<ClientKey, Holding<T>, BuildHasherDefault<KeyItself>>,
+    by_client: HashMap<ClientKey, Holding<T>, BuildHasherDefault<IdentityHasher>>,
     /// The clients with entries by size; of equal ones, the client with the oldest entry last.
     by_size: BTreeSet<(usize, Reverse<Age>, ClientKey)>,
     total: usize,

@@ -3,7 +3,6 @@
 //! after every 1,000 requests.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -13,28 +12,28 @@ use hyper::body::{Body, Frame, SizeHint};
 
 use crate::proxy::message::incoming::{HttpError, Incoming};
 
-/// Maximum length of the kept pieces, in bytes; a longer body cannot be sent again. The pieces take
-/// the memory of the response's window, which is counted and which no response fills yet.
+/// Maximum length of what is kept, in bytes; a longer body cannot be sent again. It takes the memory
+/// of the response's window, which is counted and which no response fills yet.
 const MAX_KEPT: usize = crate::proxy::upstream::http2::RESPONSE_WINDOW as usize;
 
-/// A body whose pieces are kept. Clones share it.
+/// A body whose beginning is kept. Clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct KeptBody(Rc<RefCell<KeptState>>);
 
 #[derive(Debug)]
 struct KeptState {
     incoming: Incoming,
-    /// The pieces that were read; `None` if they are not kept.
-    kept: Option<Vec<Bytes>>,
-    kept_bytes: usize,
-    /// Pieces that are read again.
-    again: VecDeque<Bytes>,
+    /// What was read; `None` if it is not kept. A copy, because a piece holds the whole buffer that
+    /// it was read into, which a client that sends padding makes much larger.
+    kept: Option<Vec<u8>>,
+    /// What is read again.
+    again: Bytes,
 }
 
 impl KeptBody {
     pub(crate) fn new(incoming: Incoming) -> Self {
-        let (kept, again) = (Some(Vec::new()), VecDeque::new());
-        Self(Rc::new(RefCell::new(KeptState { incoming, kept, kept_bytes: 0, again })))
+        let (kept, again) = (Some(Vec::new()), Bytes::new());
+        Self(Rc::new(RefCell::new(KeptState { incoming, kept, again })))
     }
 
     /// Goes back to the beginning of the body. Returns whether all of it was kept. It is kept no
@@ -42,10 +41,12 @@ impl KeptBody {
     pub(crate) fn rewind(&self) -> bool {
         let state = &mut *self.0.borrow_mut();
         let kept = state.kept.take();
-        kept.map(|pieces| state.again = pieces.into()).is_some()
+        let is_whole = kept.is_some();
+        state.again = kept.unwrap_or_default().into();
+        is_whole
     }
 
-    /// Drops the kept pieces.
+    /// Drops what is kept.
     pub(crate) fn release(&self) {
         self.0.borrow_mut().kept = None;
     }
@@ -55,8 +56,9 @@ impl KeptBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
         let state = &mut *self.0.borrow_mut();
-        if let Some(piece) = state.again.pop_front() {
-            return Poll::Ready(Some(Ok(Frame::data(piece))));
+        if !state.again.is_empty() {
+            let again = std::mem::take(&mut state.again);
+            return Poll::Ready(Some(Ok(Frame::data(again))));
         }
         let frame = ready!(Pin::new(&mut state.incoming).poll_frame(context));
         if let Some(frame) = &frame {
@@ -72,9 +74,8 @@ impl KeptBody {
 
     pub(crate) fn size_hint(&self) -> SizeHint {
         let state = self.0.borrow();
-        let again: usize = state.again.iter().map(Bytes::len).sum();
         let exact = state.incoming.size_hint().exact();
-        let exact = exact.and_then(|rest| rest.checked_add(again as u64));
+        let exact = exact.and_then(|rest| rest.checked_add(state.again.len() as u64));
         exact.map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 }
@@ -82,9 +83,10 @@ impl KeptBody {
 impl KeptState {
     /// Keeps a piece. Nothing is kept after the trailers, an error, or too many bytes.
     fn keep(&mut self, piece: Option<&Bytes>) {
-        self.kept_bytes = self.kept_bytes.saturating_add(piece.map_or(0, Bytes::len));
         match (piece, &mut self.kept) {
-            (Some(piece), Some(kept)) if self.kept_bytes <= MAX_KEPT => kept.push(piece.clone()),
+            (Some(piece), Some(kept)) if kept.len().saturating_add(piece.len()) <= MAX_KEPT => {
+                kept.extend_from_slice(piece);
+            }
             (Some(_) | None, _) => self.kept = None,
         }
     }

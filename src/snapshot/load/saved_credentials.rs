@@ -15,10 +15,13 @@ use keygate_core::regular_file;
 use keygate_core::tls::{CrlIssuers, CrlLoader, CrlMarks, Crls};
 
 use super::error::LoadError;
-use super::source::MAX_CRL_SIZE;
 use super::{file, state_file};
 use crate::config::ExpiredCrl;
 use crate::snapshot::credential_owner::CredentialOwner;
+
+/// Maximum size of a file with CRLs, 128 MiB: more than a million entries with serial numbers of 20
+/// octets, in PEM.
+pub(crate) const MAX_CRL_SIZE: u64 = 128 << 20;
 
 /// Start of the name of the copy of a file with CAs. Two SHA-256 in hex follow: of owner, key and
 /// path, and of the content.

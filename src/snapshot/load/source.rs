@@ -18,8 +18,6 @@ pub(crate) mod service;
 mod service_credentials;
 mod waiting;
 
-pub(super) use self::service_credentials::MAX_CRL_SIZE;
-
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};

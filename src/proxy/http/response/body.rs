@@ -296,11 +296,31 @@ impl StreamedResponse {
         if self.incoming.size_hint().exact() != Some(0) {
             return false;
         }
-        let ended = async move {
-            while let Some(Ok(_)) = poll_fn(|context| self.poll_frame(context, None)).await {}
-        };
-        tokio::task::spawn_local(ended);
+        self.idle_timeout.reset();
+        tokio::task::spawn_local(async move {
+            if self.has_clean_end().await {
+                self.return_lease();
+            }
+        });
         is_read
+    }
+
+    /// Waits for the end of the stream, for the timeout of the body at most. A client that is gone
+    /// may cause another end, so that none is a failure of the server.
+    async fn has_clean_end(&mut self) -> bool {
+        poll_fn(|context| {
+            loop {
+                match Pin::new(&mut self.incoming).poll_frame(context) {
+                    Poll::Ready(Some(Ok(_))) => {}
+                    Poll::Ready(end) => return Poll::Ready(end.is_none()),
+                    Poll::Pending => {
+                        ready!(self.idle_timeout.poll(context));
+                        return Poll::Ready(false);
+                    }
+                }
+            }
+        })
+        .await
     }
 
     fn return_lease(&mut self) {

@@ -12,7 +12,6 @@ use keygate_core::tls::{self, CertificateRole, ClientVerifier, Credentials, Crls
 use rustls::ClientConfig;
 use rustls::pki_types::CertificateDer;
 
-pub(in crate::snapshot::load) use self::client_auth::MAX_CRL_SIZE;
 pub(super) use self::client_auth::{
     Attempt, CRLS, ClientAuth, KnownClients, PartialUpdate, ReadClients, TRUST_ANCHORS,
 };

@@ -15,7 +15,7 @@ use crate::snapshot::load::error::LoadError;
 use crate::snapshot::load::failure::{Failure, ReadError};
 use crate::snapshot::load::last_good::LastGood;
 use crate::snapshot::load::load_errors::{LoadErrors, both, none_of};
-use crate::snapshot::load::saved_credentials::{SavedCredentials, SavedFile, sha256};
+use crate::snapshot::load::saved_credentials::{MAX_CRL_SIZE, SavedCredentials, SavedFile, sha256};
 use crate::snapshot::load::source::client_gates::{ClientGates, ClientUpdate};
 use crate::snapshot::load::source::credential_files::CredentialFiles;
 use crate::snapshot::load::source::timed;
@@ -29,9 +29,6 @@ const NO_COPY: &str =
     "not checked: an update waited, and state.dir has no copy of the files before it";
 /// Maximum number of files and CRLs that a log line about an update names; the rest is counted.
 const MAX_NAMES: usize = 20;
-/// Maximum size of a file with CRLs, 128 MiB: more than a million entries with serial numbers of 20
-/// octets, in PEM.
-pub(in crate::snapshot::load) const MAX_CRL_SIZE: u64 = 128 << 20;
 
 /// The CAs of clients and their verified CRLs. Both are empty for an authorizer that trusts the
 /// verification of the host.
