@@ -36,10 +36,11 @@ format-check:
 clippy:
     cargo clippy --locked --all-targets -- -D warnings
 
-# The library alone, its examples and tests; the tasks for packages; the proxy without traces
+# The libraries alone, their examples and tests; the tasks for packages; the proxy without traces
 [private]
 clippy-library:
     cargo clippy --locked --package keygate-core --all-targets -- -D warnings
+    cargo clippy --locked --package keygate-wire --all-targets -- -D warnings
     cargo clippy --locked --package xtask -- -D warnings
     cargo clippy --locked --package keygate --lib --bins --no-default-features -- -D warnings
 

@@ -32,6 +32,10 @@
 //! `names` is the judgement with rules by name: none, one of each kind, and 10,000 of each kind.
 //! The client has a SPIFFE ID and two DNS names. The guard has no filter.
 //!
+//! `path` is the verification of a client's chain, a leaf below a root, without the judgement: by one
+//! CA that may vouch for every name, by one with an entry in `client_auth.cas`, and by ten. The leaf has
+//! the names of the client of `names`.
+//!
 //! `random access` is one dependent access to an unpredictable place in 1 GiB. It is the unit for
 //! the cost of a judgement with a large filter.
 
@@ -54,15 +58,16 @@ use criterion::{
 use keygate_core::badkeys::{Blocklist, Findings, RECORD_SIZE};
 use keygate_core::guard::{
     AllowKind, AllowRules, Answers, Decision, Depth, ExactList, FingerprintList, Guard, Judgement,
-    NamedBlocklist, NamedFilter, Policy, Verdict, WeakChecks,
+    NameBounds, NameKinds, NamedBlocklist, NamedFilter, Policy, Verdict, WeakChecks,
 };
 use keygate_core::pkbf::{Filter, Header};
 use keygate_core::spki::{self, Fingerprint};
+use keygate_core::tls::{BoundCas, ClientVerifier, TrustAnchors};
 use rcgen::{
-    CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ED25519, PKCS_RSA_SHA256, RsaKeySize,
-    SanType,
+    BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, PKCS_ECDSA_P256_SHA256,
+    PKCS_ED25519, PKCS_RSA_SHA256, RsaKeySize, SanType,
 };
-use rustls::pki_types::CertificateDer;
+use rustls::pki_types::{CertificateDer, UnixTime};
 
 const HASH_COUNT: u8 = 20;
 const HASH_LENGTHS: [u8; 3] = [20, 27, 33];
@@ -77,7 +82,7 @@ criterion_group! {
         .nresamples(10_000)
         .warm_up_time(Duration::from_millis(300))
         .measurement_time(Duration::from_millis(1200));
-    targets = judge, names, random_access
+    targets = judge, names, path, random_access
 }
 criterion_main!(benches);
 
@@ -222,14 +227,8 @@ fn cold(
 
 /// Judges a client that is named by its SPIFFE ID, with no rules, few and many.
 fn names(criterion: &mut Criterion) {
-    let mut parameters = CertificateParams::default();
-    parameters.subject_alt_names = vec![
-        SanType::URI("spiffe://example.org/ns/shop/sa/orders".try_into().unwrap()),
-        SanType::DnsName("orders.shop.example.org".try_into().unwrap()),
-        SanType::DnsName("orders.shop.svc".try_into().unwrap()),
-    ];
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
-    let leaf = parameters.self_signed(&key).unwrap().der().clone();
+    let leaf = with_names().self_signed(&key).unwrap().der().clone();
     let guard = Guard::new(Vec::new());
     let mut group = criterion.benchmark_group("names");
     for (case, others) in [("none", None), ("one", Some(1)), ("10000", Some(10_000))] {
@@ -243,6 +242,55 @@ fn names(criterion: &mut Criterion) {
             });
         });
     }
+}
+
+fn with_names() -> CertificateParams {
+    let mut parameters = CertificateParams::default();
+    parameters.subject_alt_names = vec![
+        SanType::URI("spiffe://example.org/ns/shop/sa/orders".try_into().unwrap()),
+        SanType::DnsName("orders.shop.example.org".try_into().unwrap()),
+        SanType::DnsName("orders.shop.svc".try_into().unwrap()),
+    ];
+    parameters
+}
+
+/// Verifies a client by CAs with and without bounds.
+fn path(criterion: &mut Criterion) {
+    let cas: Vec<_> = (0..10).map(|number| ca(&format!("CA {number}"))).collect();
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+    let leaf = with_names().signed_by(&key, &cas[0].1).unwrap().der().clone();
+    let mut group = criterion.benchmark_group("path");
+    for (case, count, is_bound) in
+        [("unbound", 1, false), ("bound", 1, true), ("ten-bound", 10, true)]
+    {
+        let roots: Vec<_> = cas.iter().take(count).map(|(root, _)| root.clone()).collect();
+        let mut verifier = ClientVerifier::new(Arc::new(TrustAnchors::new(roots.clone()).unwrap()));
+        if is_bound {
+            let mut bound = BoundCas::new(NameKinds::default());
+            for (number, root) in roots.iter().enumerate() {
+                let trust_domain = if number == 0 { "example.org" } else { "example.net" };
+                let mut bounds = NameBounds::default();
+                bounds.add(AllowKind::Uri, trust_domain).unwrap();
+                bounds.add(AllowKind::Dns, &format!("**.shop.{trust_domain}")).unwrap();
+                bounds.add(AllowKind::Dns, "*.shop.svc").unwrap();
+                bound.bind(slice::from_ref(root), &Arc::new(bounds));
+            }
+            verifier = verifier.with_bound_cas(bound);
+        }
+        group.bench_function(case, |bencher| {
+            bencher.iter(|| verifier.verify(black_box(&leaf), &[], UnixTime::now()).unwrap());
+        });
+    }
+}
+
+/// A root, and what signs its certificates.
+fn ca(name: &str) -> (CertificateDer<'static>, Issuer<'static, KeyPair>) {
+    let mut parameters = CertificateParams::default();
+    parameters.distinguished_name.push(DnType::CommonName, name);
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+    let root = parameters.self_signed(&key).unwrap().der().clone();
+    (root, Issuer::new(parameters, key))
 }
 
 /// A rule for the client of [`names`], and `others` of each kind.

@@ -1,11 +1,12 @@
 //! The cost of a handshake with a revocation list of 0, 10,000 or 1,000,000 entries, and of loading
 //! the list.
 //!
-//! The list is that of a company, of a large one, and of a public CA. Client and server run in this
-//! thread, without sockets, so that the figures have no noise of the network: TLS 1.3, P-256, one
-//! certificate. `nothing` is a service without revocation lists. The lists are searched for a
-//! serial number that is not on them, which takes longest. The cases alternate, because the machine
-//! may get slower or faster while the bench runs: the figure is the median ratio to `nothing`.
+//! The list has the size of a company's, of a large company's, and of a public CA's. Client and
+//! server run in this thread, without sockets, so that the figures have no noise of the network:
+//! TLS 1.3, P-256, one certificate. `nothing` is a service without revocation lists. The lists are
+//! searched for a serial number that is not on them, which takes longest. The cases alternate,
+//! because the machine may get slower or faster while the bench runs: the figure is the median
+//! ratio to `nothing`.
 //!
 //! `load` is the whole check of a list in DER: signature, fields, and the sorted set. It happens in
 //! the control thread, once for each new list.

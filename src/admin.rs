@@ -35,6 +35,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use keygate_core::unix_time::now;
+use keygate_wire::permit::network_of;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::mpsc;
@@ -49,7 +50,6 @@ use crate::config::AdminCommands;
 use crate::confirm::ConfirmStatus;
 use crate::listen::AddressLoads;
 use crate::metrics::Exposition;
-use crate::permit::network_of;
 use crate::process::heartbeat::HangingWorkers;
 use crate::process::lifecycle::Lifecycle;
 use crate::proxy::ServerStates;
@@ -148,7 +148,7 @@ pub async fn serve(listener: AdminListener, mut state: AdminState) -> io::Result
         let mut ticks = tokio::time::interval(MEMORY_INTERVAL);
         loop {
             ticks.tick().await;
-            drop(View::of(&counted)); // so that counters are remembered without page views
+            drop(View::new(&counted)); // so that counters are remembered without page views
         }
     });
     let connections = Rc::default();

@@ -3,11 +3,11 @@
 //! | step | module |
 //! | --- | --- |
 //! | A worker accepts a connection of an asker. A peer that may not ask is rejected. | `asker` |
-//! | A door reads questions in its protocol and writes answers. | `http`, `grpc`, `spop` |
-//! | The doors of HTTP/1 and SPOP share buffers, timeouts and drain. | `exchange` |
+//! | A protocol reads questions and writes answers. | `http`, `grpc`, `spop` |
+//! | HTTP/1 and SPOP share buffers, timeouts and drain. | `exchange` |
 //! | A question is verified, judged, decided, counted and logged. | `connection` |
 //!
-//! All doors share one path from a `ClientQuestion` to an `Answer`: `AskConnection::answer`.
+//! All protocols share one path from a `ClientQuestion` to an `Answer`: `AskConnection::answer`.
 //! Nothing here decides about keys, and nothing here speaks to an upstream. A question that a
 //! client can provoke is denied and never an error of the protocol, because hosts may admit on
 //! errors.
@@ -31,6 +31,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use keygate_core::tls::{self, ClientIdentity, ClientVerifier, Handshake};
+use keygate_wire::lingering_close;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -39,13 +40,13 @@ use tracing::debug;
 
 use self::asker::{AskerRejection, AskingPeer};
 use self::connection::AskConnection;
-pub(crate) use self::http::lengths as request_lengths;
+#[doc(hidden)]
+pub use self::http::lengths as request_lengths;
 pub(crate) use self::shares::AskerShares;
 use self::shares::WaitingCount;
 use self::stream::AskStream;
-pub(crate) use self::worker::{AskLinks, AskWorker};
+pub(crate) use self::worker::{AskContext, AskWorker};
 use crate::config::AuthorizerProtocol;
-use crate::lingering_close;
 use crate::listen::{Accepted, UnixAccepted};
 use crate::metrics::QuestionResult;
 use crate::snapshot::{AskerTls, Authorizer};
@@ -62,8 +63,7 @@ pub(crate) fn serve_tcp(worker: &Rc<AskWorker>, authorizer: &Arc<Authorizer>, ac
     let (open, worker, authorizer) = (worker.enter(), Rc::clone(worker), Arc::clone(authorizer));
     let Accepted { tcp, peer, handshake_timeout, permit, unproven, evicted, .. } = accepted;
     worker.metrics_of(&authorizer).questions.of(QuestionResult::Busy).inc_by(evicted as u64);
-    unproven.spawn(peer.ip(), |unproven| async move {
-        let mut unproven = Some(unproven);
+    unproven.spawn(peer.ip(), true, |mut unproven| async move {
         let asker = AskingPeer::Tcp(peer);
         // Networks are checked before the handshake, which costs more than the check.
         if !authorizer.config.askers.permits_address(peer.ip()) {
@@ -71,7 +71,9 @@ pub(crate) fn serve_tcp(worker: &Rc<AskWorker>, authorizer: &Arc<Authorizer>, ac
             return;
         }
         // Taken before the handshake, so that silent connections count as well.
-        let taken = worker.shares.take(&authorizer, asker.key(), permit, &mut unproven).await;
+        let (key, limits) = ((authorizer.id, asker.key()), authorizer.config.limits);
+        let taken =
+            worker.shares.take(key, limits.max_connections, permit, Some(&mut unproven)).await;
         let Some(share) = taken else {
             drop(unproven);
             reject_busy(&worker, &authorizer, AskStream::Tcp(tcp), &asker).await;
@@ -84,7 +86,8 @@ pub(crate) fn serve_tcp(worker: &Rc<AskWorker>, authorizer: &Arc<Authorizer>, ac
                 Ok(Err(error)) => {
                     let is_tls_error =
                         error.get_ref().is_some_and(|error| error.is::<rustls::Error>());
-                    let (rejection, error) = (AskerRejection::of_tls(&error), tls::explain(&error));
+                    let (rejection, error) =
+                        (AskerRejection::from_tls(&error), tls::explain(&error));
                     debug!(%peer, authorizer = %authorizer.config.name, %error, "asker rejected");
                     // A load balancer that checks the port closes its connection without a request.
                     if is_tls_error {
@@ -95,7 +98,7 @@ pub(crate) fn serve_tcp(worker: &Rc<AskWorker>, authorizer: &Arc<Authorizer>, ac
                 Err(_) => return, // a peer that sends nothing is no asker
             },
         };
-        if unproven.is_some_and(|unproven| !unproven.prove()) {
+        if !unproven.prove() {
             return; // evicted by another worker
         }
         serve(&worker, &authorizer, stream, asker, share.waiting.clone()).await;
@@ -114,7 +117,7 @@ async fn handshake(
     let accepting = async { acceptor.accept(tcp).await };
     let stream = handshake.drive(accepting).await?;
     let verifier: Option<&ClientVerifier> = tls.verifier.as_deref();
-    let identity = ClientIdentity::of_asker(peer, stream.get_ref().1, handshake, verifier);
+    let identity = ClientIdentity::from_asker(peer, stream.get_ref().1, handshake, verifier);
     Ok((AskStream::Tls(Box::new(stream)), identity))
 }
 
@@ -127,9 +130,10 @@ pub(crate) fn serve_unix(
     let (open, worker, authorizer) = (worker.enter(), Rc::clone(worker), Arc::clone(authorizer));
     let UnixAccepted { stream, permit } = accepted;
     tokio::task::spawn_local(async move {
-        let asker = AskingPeer::of_unix(&stream);
+        let asker = AskingPeer::from_unix(&stream);
         let stream = AskStream::Unix(stream);
-        let taken = worker.shares.take(&authorizer, asker.key(), permit, &mut None).await;
+        let (key, limits) = ((authorizer.id, asker.key()), authorizer.config.limits);
+        let taken = worker.shares.take(key, limits.max_connections, permit, None).await;
         let Some(share) = taken else {
             reject_busy(&worker, &authorizer, stream, &asker).await;
             return;
@@ -194,5 +198,5 @@ pub(crate) fn check_another_key() {
     let spki = data_encoding::HEXUPPER.decode(KEY.as_bytes()).unwrap();
     let key = PublicKey::parse(&spki);
     let _ =
-        KeyStrength::of(&key, WeakChecks::ALL, || Fingerprint::of(&keys_checked().to_be_bytes()));
+        KeyStrength::new(&key, WeakChecks::ALL, || Fingerprint::of(&keys_checked().to_be_bytes()));
 }

@@ -11,7 +11,9 @@ use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use keygate_core::guard::JudgedAt;
 use keygate_core::tls::CertificateSummary;
+use keygate_wire::permit::{AskerKey, BufferClass, network_of};
 use rustls::pki_types::CertificateDer;
 use tracing::warn;
 
@@ -19,8 +21,7 @@ pub(crate) use self::failed_handshake::FailedHandshake;
 use self::failed_handshake::LoggedFailure;
 use self::hit::{LoggedAnonymous, LoggedHit};
 pub(crate) use self::log_limit::RepeatLimit;
-use crate::permit::{AskerKey, BufferClass, network_of};
-use crate::recent_hits::RecentHits;
+use crate::recent_hits::{RecentHit, RecentHits};
 use crate::snapshot::Service;
 
 /// The log of one worker.
@@ -96,7 +97,7 @@ struct LoggedClient<'a> {
 }
 
 impl<'a> LoggedClient<'a> {
-    fn of(client: Option<&'a CertificateSummary>) -> Self {
+    fn new(client: Option<&'a CertificateSummary>) -> Self {
         Self {
             subject: client.map(|client| client.subject.as_str()),
             issuer: client.map(|client| client.issuer.as_str()),
@@ -129,6 +130,18 @@ impl RefusalLog {
         }
     }
 
+    /// Remembers a client whose CA may not vouch for a name of its certificate. The CA has signed the
+    /// certificate, so it is remembered without a proof of possession.
+    pub(crate) fn remember_not_vouched(
+        &self,
+        address: Option<IpAddr>,
+        service: &str,
+        leaf: &CertificateDer<'_>,
+        stage: JudgedAt,
+    ) {
+        self.recent_hits.record(RecentHit::not_vouched(address, service, leaf, stage));
+    }
+
     /// Logs a question whose certificate cannot be used. `reason` is in words, `leaf` is the
     /// certificate of the client if the question has one.
     pub(crate) fn unusable(
@@ -143,9 +156,10 @@ impl RefusalLog {
         let permitted = self.unusable.permit(key, now);
         log_dropped(self.unusable.take_dropped(now));
         let Some(left_out) = permitted else { return };
-        let leaf = leaf.map(CertificateSummary::of);
+        let leaf = leaf.map(CertificateSummary::new);
         let leaf = leaf.as_ref().filter(|leaf| !leaf.fingerprint.is_empty());
-        let LoggedClient { subject, issuer, serial, fingerprint, .. } = LoggedClient::of(leaf);
+        let LoggedClient { subject, issuer, serial, fingerprint, dns_names, uris, emails } =
+            LoggedClient::new(leaf);
         warn!(
             target: "keygate::client_key",
             service = asked.authorizer,
@@ -156,6 +170,9 @@ impl RefusalLog {
             issuer,
             serial,
             fingerprint,
+            dns_names,
+            uris,
+            emails,
             result,
             reason,
             left_out,
@@ -268,10 +285,10 @@ mod tests {
         let lines = || log.unauthorized.count_recent(Instant::now(), |_| true);
         for host in 0..1000 {
             let address = format!("2001:db8::{host:x}").parse().unwrap();
-            reject(AskerKey::of_address(address), "its address is not in askers.from");
+            reject(AskerKey::from_address(address), "its address is not in askers.from");
         }
         assert_eq!(lines(), 1, "one host may use all addresses of a /64");
-        reject(AskerKey::of_address("192.0.2.1".parse().unwrap()), "it has no certificate");
+        reject(AskerKey::from_address("192.0.2.1".parse().unwrap()), "it has no certificate");
         reject(AskerKey::User(Some(33)), "its user id is not in askers.uids");
         reject(AskerKey::User(Some(34)), "its user id is not in askers.uids");
         assert_eq!(lines(), 4);

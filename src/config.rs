@@ -10,6 +10,7 @@ mod allow;
 mod authorizer;
 mod check;
 mod confirm;
+mod credential_owner;
 mod document;
 mod effective;
 #[cfg(test)]
@@ -46,9 +47,10 @@ pub use self::authorizer::{
 };
 use self::check::Level;
 pub use self::confirm::{CanaryConfig, ConfirmConfig, SourceUrl};
+pub use self::credential_owner::CredentialOwner;
 pub use self::effective::{EffectiveTable, EffectiveValue};
-pub use self::fetch::FetchConfig;
 pub(crate) use self::fetch::SYSTEM_TRUST_ANCHORS;
+pub use self::fetch::{CrlConfig, FetchConfig};
 pub use self::filter::{FilterConfig, Implausible, Rollback};
 pub use self::key_place::{KeyLines, KeyPlace, LocatedProblem, PlacedProblem};
 use self::keys::{table, words};
@@ -57,7 +59,7 @@ pub use self::log_level::{LogLevel, LogLevelError};
 pub use self::problem::{ConfigError, ConfigProblem};
 pub use self::schema::schema;
 pub use self::service::{
-    ClientAuthMode, ForwardConfig, Forwarded, LimitsConfig, Networks, Protocol, SendProxy,
+    BoundCa, ClientAuthMode, ForwardConfig, Forwarded, LimitsConfig, Networks, Protocol, SendProxy,
     ServiceConfig, TlsConfig,
 };
 pub use self::traces::TracesConfig;
@@ -89,7 +91,7 @@ pub struct Config {
     pub max_buffered: Option<u64>,
     /// Address of metrics and status. Default: 127.0.0.1:9464.
     pub admin: ListenAddress,
-    /// The peers of that address that may send commands. Default: those of this machine.
+    /// The peers of that address that may send commands. Default: the peers on this machine.
     pub admin_commands: AdminCommands,
     /// The log on standard error.
     pub log: LogConfig,
@@ -292,7 +294,7 @@ impl Config {
     /// paths.
     ///
     /// # Errors
-    /// Returns the errors of [`Config::read`], except those of reading the file.
+    /// Returns the errors of [`Config::read`], except errors of reading the file.
     pub fn parse(file: &Path, text: &str) -> Result<Self, ConfigError> {
         check::check(file, text)
     }

@@ -1,4 +1,4 @@
-//! Downloads filters and lists, and replaces the files that the proxy reads.
+//! Downloads filters, lists and CRLs, and replaces the files that the proxy reads.
 //!
 //! | step | module |
 //! | --- | --- |

@@ -2,24 +2,24 @@
 //!
 //! The key of every client is looked up in filters of keys whose private halves have leaked.
 //!
-//! [`keygate_core`] reads lists and keys, and decides about clients. The modules here are the proxy
-//! and the command line. Each uses only `keygate_core` and modules above it in this table:
+//! [`keygate_core`] reads lists and keys, and decides about clients. [`keygate_wire`] has the bytes on
+//! connections. The modules here are the proxy and the command line. Each uses only these crates and
+//! modules above it in this table:
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | `shell` | commands of keygate as text for a shell |
-//! | `permit` | counts of what is open, and limits that may change |
-//! | `keep_alive` | detection of TCP peers that have vanished |
-//! | `lingering_close` | closing a connection without a reset |
 //! | [`blocking`] | blocking calls on threads that exist from the start |
 //! | [`log_writer`] | log lines between the threads and a reader that may stall |
 //! | [`resolver`] | look-ups of host names on threads of their own |
 //! | [`config`] | the configuration, parsed and checked once |
 //! | [`process`] | the process and its host: sandbox, service manager, inherited sockets |
+//! | `files` | reading and writing of files with a deadline |
 //! | `http_client` | one HTTP request over a connection of its own |
-//! | `tls_stream` | TLS on the connection of a client, without buffers while it is idle |
 //! | [`metrics`] | all metrics, as typed handles |
 //! | [`recent_hits`] | recently rejected or flagged clients, in bounded memory |
+//! | [`saved_state`] | the state directory: what outlives a restart |
+//! | [`sources`] | the files of a configuration, with the last good value of each |
 //! | [`snapshot`] | the state that a reload can change, as one immutable value |
 //! | [`confirm`] | questions to a source of proofs: whether a probably compromised key is compromised |
 //! | [`traces`] | spans of sampled requests, exported over OTLP/HTTP |
@@ -32,7 +32,6 @@
 //! | [`workers`] | the worker threads, which serve `proxy` and `ask` |
 //! | [`admin`] | metrics, liveness, readiness and status over HTTP |
 //! | [`server`] | the whole proxy in one process |
-//! | `fuzzing` | entry points of the fuzz targets |
 //! | [`cli`] | the command line, one file for each subcommand |
 //!
 //! A connection takes these steps: `accept`, ClientHello, service by SNI, handshake, identity,
@@ -51,22 +50,19 @@ pub mod config;
 pub mod confirm;
 pub mod dialect;
 pub mod fetch;
-#[doc(hidden)]
-pub mod fuzzing;
+mod files;
 mod http_client;
-mod keep_alive;
-mod lingering_close;
 pub mod listen;
 pub mod log_writer;
 pub mod metrics;
-mod permit;
 pub mod process;
 pub mod proxy;
 pub mod recent_hits;
 pub mod resolver;
+pub mod saved_state;
 pub mod server;
 mod shell;
 pub mod snapshot;
-mod tls_stream;
+pub mod sources;
 pub mod traces;
 pub mod workers;

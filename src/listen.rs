@@ -4,24 +4,25 @@
 //! socket is shared too, because a path names one socket. A reload adds and removes addresses
 //! ([`Addresses`]). Nothing here reads a byte of a connection.
 
+mod address;
 mod addresses;
 mod bind;
 mod check;
 mod loads;
 mod unix;
 
-use std::future::poll_fn;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use keygate_wire::keep_alive::detect_dead_peer;
+use keygate_wire::permit::{Permit, UnprovenConnections};
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::timeout;
 use tracing::{debug, warn};
 
+use self::address::{Address, AddressLimits};
 pub use self::addresses::Addresses;
 pub(crate) use self::addresses::ListenChange;
 pub use self::bind::{BindError, bind};
@@ -29,9 +30,7 @@ pub use self::check::{foreign_addresses, unusable_addresses};
 pub use self::loads::{AddressLoad, AddressLoads};
 pub use self::unix::SocketFile;
 pub(crate) use self::unix::{SocketOwner, UnixAccepted, UnixAcceptor, bind_unix};
-use crate::config::{AuthorizerLimits, Config, LimitsConfig, ListenAddress};
-use crate::keep_alive::detect_dead_peer;
-use crate::permit::{Permit, ResizableSemaphore, UnprovenConnections};
+use crate::config::ListenAddress;
 
 /// Length of the queue of connections that are not accepted yet. The kernel caps it at
 /// `net.core.somaxconn`.
@@ -40,15 +39,6 @@ const BACKLOG: i32 = 4096;
 /// Maximum number of connections in the kernel's queue, and one that was taken from it. The queue
 /// of an inherited socket may be longer if `net.core.somaxconn` is.
 const MAX_QUEUED: usize = BACKLOG.unsigned_abs() as usize + 1;
-
-/// Maximum time for the TLS handshake of an asker, 10 s.
-const ASKER_HANDSHAKE: Duration = Duration::from_secs(10);
-/// Minimum time without an acknowledgement from an asker after which its connection is aborted,
-/// 5 s.
-const MIN_UNACKNOWLEDGED: Duration = Duration::from_secs(5);
-
-/// Time that an evicted connection has to return its permit before another one is evicted, 100 ms.
-const EVICTION: Duration = Duration::from_millis(100);
 
 /// A configured address, bound once per worker.
 #[derive(Debug)]
@@ -62,131 +52,6 @@ pub struct Listener {
 enum BoundSocket {
     Tcp { socket: std::net::TcpListener, configured: SocketAddr },
     Unix(std::os::unix::net::UnixListener),
-}
-
-/// The state that all sockets of one address share.
-#[derive(Debug)]
-struct Address {
-    /// The address in the configuration, by which services are found.
-    configured: ListenAddress,
-    /// The bound address: its port is the real one if the configuration has port 0.
-    local: ListenAddress,
-    /// The file of a Unix socket that this process has bound. Removed with the last socket.
-    file: Option<SocketFile>,
-    timeouts: Mutex<Timeouts>,
-    /// One permit for each open connection.
-    permits: ResizableSemaphore,
-    /// The connections that are evicted while no permit is free.
-    unproven: Arc<UnprovenConnections>,
-}
-
-/// The limits of one address, from all services that share it.
-#[derive(Debug, Clone, Copy)]
-struct AddressLimits {
-    /// Maximum number of open connections: the sum over the services.
-    max_connections: usize,
-    timeouts: Timeouts,
-}
-
-/// The longest timeouts of the services on one address. SNI chooses the service only after the
-/// handshake has begun.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Timeouts {
-    handshake: Duration,
-    /// Maximum time without an acknowledgement from a client. The connection is aborted then.
-    unacknowledged: Duration,
-}
-
-impl AddressLimits {
-    fn new(config: &Config, address: &ListenAddress) -> Self {
-        let mut authorizers = config.authorizers.iter();
-        if let Some(authorizer) = authorizers.find(|it| it.listen == *address) {
-            return Self::of_authorizer(&authorizer.limits);
-        }
-        let services = config.services.iter();
-        let services = services.filter(|it| ListenAddress::Tcp(it.listen) == *address);
-        let limits = services.map(|service| &service.limits);
-        let connections = limits.clone().map(|limits| limits.max_connections);
-        let handshake = limits.clone().map(|limits| limits.handshake_timeout);
-        let unacknowledged = limits.map(LimitsConfig::unacknowledged_timeout);
-        Self {
-            max_connections: connections.fold(0, usize::saturating_add),
-            timeouts: Timeouts {
-                handshake: handshake.max().unwrap_or_default(),
-                unacknowledged: unacknowledged.max().unwrap_or_default(),
-            },
-        }
-    }
-}
-
-impl AddressLimits {
-    /// The limits of an authorizer, which has its address for itself.
-    fn of_authorizer(limits: &AuthorizerLimits) -> Self {
-        let unacknowledged = limits.idle_timeout.max(MIN_UNACKNOWLEDGED);
-        // One asker may have `max_connections`, and must leave some to others.
-        let of_others = (limits.max_connections / 4).max(1);
-        Self {
-            max_connections: limits.max_connections.saturating_add(of_others),
-            timeouts: Timeouts { handshake: ASKER_HANDSHAKE, unacknowledged },
-        }
-    }
-}
-
-impl Address {
-    fn new(
-        configured: ListenAddress,
-        local: ListenAddress,
-        limits: AddressLimits,
-        file: Option<SocketFile>,
-    ) -> Self {
-        Self {
-            configured,
-            local,
-            file,
-            timeouts: Mutex::new(limits.timeouts),
-            permits: ResizableSemaphore::new(limits.max_connections),
-            unproven: Arc::default(),
-        }
-    }
-
-    fn set_limits(&self, limits: AddressLimits) {
-        *self.timeouts.lock().unwrap_or_else(PoisonError::into_inner) = limits.timeouts;
-        self.permits.set_limit(limits.max_connections);
-    }
-
-    fn set_owner(&self, owner: &SocketOwner) {
-        if let Some(Err(error)) = self.file.as_ref().map(|file| file.set_owner(owner)) {
-            let address = &self.local;
-            warn!(%address, %error, "mode and group of the socket cannot be changed");
-        }
-    }
-
-    /// Waits for a permit for a connection from `peer`, and evicts others if none is free. Returns
-    /// the number of evicted ones as well; `None` if the address is closed. Behind a trusted proxy,
-    /// `peer` is the proxy, because its PROXY header is read later.
-    async fn permit(&self, peer: IpAddr) -> Option<(Permit, usize)> {
-        let mut acquire = pin!(self.permits.acquire());
-        let mut evicted = 0;
-        loop {
-            let mut may_evict = true;
-            let permit = poll_fn(|context| {
-                let permit = acquire.as_mut().poll(context);
-                // Above a lowered limit, an eviction returns no permit.
-                let may_evict = std::mem::take(&mut may_evict) && !self.permits.is_over_limit();
-                if permit.is_pending() && may_evict {
-                    evicted += usize::from(self.unproven.evict(peer));
-                }
-                permit
-            });
-            if let Ok(permit) = timeout(EVICTION, permit).await {
-                return Some((permit.ok()?, evicted));
-            }
-        }
-    }
-
-    fn timeouts(&self) -> Timeouts {
-        *self.timeouts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Listener {
@@ -272,7 +137,7 @@ pub(crate) struct Accepted {
     /// The address in the configuration that the connection came in on.
     pub(crate) listen: SocketAddr,
     pub(crate) handshake_timeout: Duration,
-    /// The longest [`LimitsConfig::unacknowledged_timeout`] of the services on the address, which
+    /// The longest `unacknowledged_timeout` of the services on the address, which
     /// the connection has.
     pub(crate) unacknowledged: Duration,
     /// Held while the connection is open.
@@ -380,6 +245,7 @@ impl Backoff {
 mod tests {
     use socket2::{Domain, Protocol, Socket, Type};
 
+    use super::address::Timeouts;
     use super::*;
 
     fn limits(unacknowledged: Duration) -> AddressLimits {

@@ -24,6 +24,7 @@ pub use authorizer::AuthorizerMetrics;
 pub use confirm::ConfirmMetrics;
 pub use control::ControlMetrics;
 pub use exposition::Exposition;
+pub use file_checks::{FileChecks, GuardedFileMetrics};
 pub use filter::FilterMetrics;
 pub(crate) use labels::labels;
 pub use labels::{

@@ -9,14 +9,13 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use data_encoding::BASE64;
-use keygate_core::guard::{AllowKind, JudgedAt, Judgement, Verdict};
+use keygate_core::guard::{AllowKind, Decision, JudgedAt, Judgement, NameCheck, Verdict};
 use keygate_core::spki::{self, Encoding};
-use keygate_core::tls::CertificateSummary;
+use keygate_core::tls::{CertificateSummary, HandshakeResult};
 use keygate_core::unix_time;
+use keygate_wire::permit::network_of;
 use rustls::pki_types::CertificateDer;
 use serde::{Serialize, Serializer};
-
-use crate::permit::network_of;
 
 /// Maximum number of clients in memory: about 3 MiB, and ten times that if all names in their
 /// certificates have their maximum length. Further clients evict the oldest.
@@ -67,7 +66,7 @@ enum HitClient {
 }
 
 impl HitKey {
-    fn of(hit: &RecentHit) -> Self {
+    fn new(hit: &RecentHit) -> Self {
         let client = match hit.fingerprint() {
             "" => HitClient::Anonymous(hit.address.map(network_of)),
             fingerprint => HitClient::Key(fingerprint.to_owned()),
@@ -93,6 +92,7 @@ pub struct RecentHit {
     /// The action: `reject`, `flag` or `header`.
     pub action: &'static str,
     /// `not_allowed` for a client that is rejected because no rule names it, whatever the verdict.
+    /// `not_vouched` for a client whose CA may not vouch for it, and whose key was not judged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<&'static str>,
     /// When the key was judged last: in a handshake, a resumed session, or on an open connection.
@@ -106,7 +106,7 @@ pub struct RecentHit {
     #[serde(flatten)]
     pub source: HitSource,
     /// SubjectPublicKeyInfo (DER, in JSON as base64) of the key that is in a filter: the client's
-    /// own, or that of the issuer whose key was found. A source of proofs can be asked about it
+    /// own, or the key of the issuer that was found. A source of proofs can be asked about it
     /// elsewhere.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "base64")]
     pub spki: Option<Box<[u8]>>,
@@ -159,7 +159,7 @@ impl HitSource {
         let issuer = verdict.position().filter(|position| *position > 0);
         let issuer = issuer
             .and_then(|position| chain.get(position))
-            .map(|certificate| CertificateSummary::of(certificate));
+            .map(|certificate| CertificateSummary::new(certificate));
         let (found_subject, found_fingerprint) =
             issuer.map(|issuer| (issuer.subject, issuer.fingerprint)).unzip();
         let (hit, listing) = (verdict.hit(), verdict.listing());
@@ -208,7 +208,7 @@ impl RecentHit {
             result: judgement.name_result(),
             stage: judged_at.as_str(),
             address,
-            client: chain.first().map(|leaf| CertificateSummary::of(leaf)),
+            client: chain.first().map(|leaf| CertificateSummary::new(leaf)),
             source: HitSource::new(chain, verdict),
             spki: found_spki(chain, verdict),
             first_seen: now,
@@ -217,11 +217,25 @@ impl RecentHit {
         }
     }
 
+    /// A client that is seen now, and whose CA may not vouch for a name of its certificate.
+    pub(crate) fn not_vouched(
+        address: Option<IpAddr>,
+        service: &str,
+        leaf: &CertificateDer<'_>,
+        judged_at: JudgedAt,
+    ) -> Self {
+        let (verdict, decision) = (Verdict::Unchecked, Decision::Reject);
+        let names = NameCheck::NotChecked;
+        let judgement = Judgement { reason: verdict.kind(), verdict, decision, names };
+        let hit = Self::new(address, service, &[leaf], &judgement, judged_at);
+        Self { result: Some(HandshakeResult::NotVouched.as_str()), ..hit }
+    }
+
     /// The lines of [`to_admit`].
     pub(crate) fn to_admit(&self) -> String {
         let client = self.client.as_ref();
         let found = self.source.found_fingerprint.as_deref();
-        client.map(|it| to_admit(it, found, self.result.is_some())).unwrap_or_default()
+        client.map(|it| to_admit(it, found, self.result)).unwrap_or_default()
     }
 
     /// Fingerprint of the client's key, in hex; empty without a certificate.
@@ -231,15 +245,15 @@ impl RecentHit {
     }
 }
 
-/// The lines of a configuration that admit a client: a rule by name if none names it, or else a
-/// week's exception for the key that was found.
+/// The lines of a configuration that admit a client: a rule by name if none names it, a name that its
+/// CA may vouch for if it may not, or else a week's exception for the key that was found.
 pub(crate) fn to_admit(
     client: &CertificateSummary,
     found: Option<&str>,
-    is_not_allowed: bool,
+    result: Option<&str>,
 ) -> String {
     let fingerprint = found.unwrap_or(&client.fingerprint);
-    if !is_not_allowed {
+    if result.is_none() {
         let until = unix_time::rfc3339(unix_time::now() + 7 * 86_400);
         let until = until.get(..10).unwrap_or_default();
         return format!(
@@ -256,8 +270,12 @@ pub(crate) fn to_admit(
     let name = names.into_iter().find_map(|(kind, name)| Some((kind, name?.as_str())));
     let (kind, name) = name.unwrap_or((AllowKind::Spki, &client.fingerprint));
     // A string of JSON is one of TOML.
-    let name = serde_json::to_string(name).unwrap_or_default();
-    format!("client_auth.allow: {} = [{name}]", kind.as_str())
+    let quoted = |name| serde_json::to_string(name).unwrap_or_default();
+    if result != Some(HandshakeResult::NotVouched.as_str()) {
+        return format!("client_auth.allow: {} = [{}]", kind.as_str(), quoted(name));
+    }
+    let bound = kind.bound(name).map(|(key, name)| format!("{key} = [{}]", quoted(name)));
+    bound.map(|it| format!("client_auth.cas: {it}")).unwrap_or_default()
 }
 
 impl RecentHits {
@@ -267,7 +285,7 @@ impl RecentHits {
 
     /// Records a hit, or counts it if the client is in memory.
     pub fn record(&self, hit: RecentHit) {
-        let key = HitKey::of(&hit);
+        let key = HitKey::new(&hit);
         let mut inner = self.inner();
         if let Some(known) = inner.hits.get_mut(&key) {
             let (first_seen, count) = (known.first_seen, known.count.saturating_add(1));

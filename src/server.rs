@@ -3,9 +3,9 @@
 //! Workers serve connections. One control thread watches files, checks upstream servers and serves
 //! the admin address. This module only connects the other modules.
 
+mod context;
 mod control;
 mod error;
-mod links;
 
 use std::io;
 use std::path::Path;
@@ -18,8 +18,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 use tracing::{error, info};
 
+use self::context::ServerContext;
 pub use self::error::ServerError;
-use self::links::Links;
 use crate::admin::AdminListener;
 use crate::blocking::BlockingPool;
 use crate::config::{Config, ListenAddress, LogLevel, ShutdownConfig};
@@ -32,7 +32,8 @@ use crate::process::lifecycle::Lifecycle;
 use crate::process::supervision::Supervisor;
 use crate::resolver::Resolver;
 use crate::snapshot::watch::Command;
-use crate::snapshot::{JudgementLinks, LoadErrors, Loader, Prepare, Report, Snapshot};
+use crate::snapshot::{Loader, Report, Snapshot};
+use crate::sources::{JudgementLinks, LoadErrors, Prepare};
 use crate::traces::{ExportTask, SpanQueue, TraceFlusher, TracesError};
 use crate::workers::{self, Workers};
 
@@ -124,7 +125,7 @@ impl Server {
         let (loader, first) = load(config, file, &metrics.control, judgement_links)?;
         let listeners = listen::bind(config, &inherited)?;
         let admin = AdminListener::bind(&config.admin, &inherited)?;
-        let addresses = listeners.iter().map(BoundAddress::of).collect();
+        let addresses = listeners.iter().map(BoundAddress::new).collect();
         let admin_address = admin.local_address();
 
         let resolver = Resolver::start().map_err(ServerError::Resolver)?;
@@ -139,16 +140,17 @@ impl Server {
         let answer_flusher = confirmation.as_ref().map(ConfirmationTask::flusher);
         let (exporting, spans) = export_task(config, &metrics, &resolver)?.unzip();
         let flusher = exporting.as_ref().map(ExportTask::flusher);
-        let (links, commands) = Links::new(config, first, &loader, resolver);
-        let access_log = start_access_log(config, &logs, &links.reopener);
+        let (server_context, commands) = ServerContext::new(config, first, &loader, resolver);
+        let access_log = start_access_log(config, &logs, &server_context.reopener);
         let (access_log, access_log_guard) = access_log?;
-        let context = links.worker_context(access_log, inquiry, spans);
+        let context = server_context.worker_context(access_log, inquiry, spans);
         let sockets = workers::Sockets { listeners, inherited };
         let supervisor = Supervisor::default();
         let workers =
             workers::start(config, sockets, &metrics.workers, &recent, &context, &supervisor)?;
-        let watcher = links.watcher(loader, prepare(&workers, set_log_level), commands, thread);
-        let control = links.control(
+        let watcher =
+            server_context.watcher(loader, prepare(&workers, set_log_level), commands, thread);
+        let control = server_context.control(
             watcher,
             (admin, config.admin_commands),
             metrics,
@@ -160,9 +162,9 @@ impl Server {
         Ok(Self {
             addresses,
             admin_address,
-            lifecycle: links.lifecycle,
-            commands: links.commands,
-            report: links.report,
+            lifecycle: server_context.lifecycle,
+            commands: server_context.commands,
+            report: server_context.report,
             workers,
             supervisor,
             shutdown: config.shutdown,
@@ -232,7 +234,7 @@ impl Server {
 }
 
 impl BoundAddress {
-    fn of(listener: &Listener) -> Self {
+    fn new(listener: &Listener) -> Self {
         let configured = listener.configured_address().clone();
         Self { configured, local: listener.local_address().clone() }
     }

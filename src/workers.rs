@@ -1,7 +1,7 @@
 //! The worker threads: one per core, each with a current-thread runtime.
 //!
 //! A worker accepts connections and hands them to [`crate::proxy`], or to `crate::ask` if their
-//! address is that of an authorizer. Nothing here serves a connection.
+//! address belongs to an authorizer. Nothing here serves a connection.
 
 mod event_loop;
 
@@ -15,15 +15,15 @@ use std::thread::JoinHandle;
 
 use keygate_core::guard::{RecentKeys, RecentShard};
 use keygate_core::tls;
+use keygate_wire::permit::{PerIpCounts, ledger};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, channel, unbounded_channel};
 
 use self::event_loop::{EventLoop, JudgedBy};
-use crate::ask::{self, AskLinks, AskWorker, AskerShares};
+use crate::ask::{self, AskContext, AskWorker, AskerShares};
 use crate::config::{Config, ListenAddress};
 use crate::listen::{AddressLoads, Addresses, AnyAcceptor, ListenChange, ListenSocket, Listener};
 use crate::metrics::WorkerMetrics;
-use crate::permit::{PerIpCounts, ledger};
 use crate::process::heap;
 use crate::process::heartbeat::Heartbeat;
 use crate::process::inherited_sockets::InheritedSockets;
@@ -177,8 +177,8 @@ fn accept(socket: ListenSocket, rooms: Rooms) -> io::Result<tokio::task::JoinHan
 }
 
 /// The part of the context that authorizers need.
-fn ask_links(context: &WorkerContext, shares: AskerShares) -> AskLinks {
-    AskLinks {
+fn ask_context(context: &WorkerContext, shares: AskerShares) -> AskContext {
+    AskContext {
         current: Arc::clone(&context.current),
         recent_hits: context.recent_hits.clone(),
         lifecycle: context.lifecycle.clone(),
@@ -224,7 +224,7 @@ impl Plan {
         let tick = event_loop::tick_interval(&self.config);
         let (config, context) = (&self.config, &self.context);
         let (metrics, recent) = (self.metrics.clone(), self.recent.clone());
-        let asked = AskWorker::new(config, ask_links(context, self.shares), metrics, recent);
+        let asked = AskWorker::new(config, ask_context(context, self.shares), metrics, recent);
         let proxied = Worker::new(config, context, self.metrics, self.recent, self.per_ip);
         let rooms = Rooms { proxied: Rc::new(proxied), asked: Rc::new(asked) };
         let sockets = self.sockets.into_iter();

@@ -137,7 +137,7 @@ struct Spec {
     critical: Critical,
     serial: usize,
     version: u8,
-    /// Whether another key than that of the issuer signs it.
+    /// Whether another key than the issuer's signs it.
     is_forged: bool,
     place: Place,
     list: List,

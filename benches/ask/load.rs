@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
 use tokio::task::{JoinSet, LocalSet, spawn_local, yield_now};
 
-use super::door::{Door, Revision};
 use super::harness::{quantile, usage};
+use super::listener::{AskListener, Revision};
 use super::peer::Peer;
 
-/// A run of a door.
+/// A run of a listener.
 pub struct Run {
     elapsed: Duration,
     /// CPU time of keygate.
@@ -39,8 +39,8 @@ impl Run {
 }
 
 /// Asks as much as keygate answers, for `time`.
-pub fn saturate(door: &Door, time: Duration) -> Run {
-    run(door, async |connections| {
+pub fn saturate(listener: &AskListener, time: Duration) -> Run {
+    run(listener, async |connections| {
         let end = Instant::now() + time;
         let mut tasks = JoinSet::new();
         for connection in connections {
@@ -53,8 +53,8 @@ pub fn saturate(door: &Door, time: Duration) -> Run {
 /// Asks `rate` questions a second for `time`, each at its own time, on the connections in turn. The
 /// latency of a question begins when it is due, whether or not a connection has room for it. The
 /// filter is replaced by each of `revisions` in equal intervals.
-pub fn pace(door: &Door, time: Duration, rate: u32, revisions: &[Revision]) -> Run {
-    run(door, async |connections| {
+pub fn pace(listener: &AskListener, time: Duration, rate: u32, revisions: &[Revision]) -> Run {
+    run(listener, async |connections| {
         let count = time.as_secs() as usize * rate as usize;
         let latencies = Rc::new(RefCell::new(Vec::with_capacity(count)));
         for connection in &connections {
@@ -100,18 +100,21 @@ async fn pause() {
 }
 
 /// Runs `load` over new connections, and checks that keygate has allowed each question.
-fn run(door: &Door, load: impl AsyncFnOnce(Vec<Rc<Connection>>) -> Vec<Duration>) -> Run {
+fn run(
+    listener: &AskListener,
+    load: impl AsyncFnOnce(Vec<Rc<Connection>>) -> Vec<Duration>,
+) -> Run {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let pid = door.keygate.pid();
+    let pid = listener.keygate.pid();
     LocalSet::new().block_on(&runtime, async {
-        let (connections, window) = door.protocol.shape();
+        let (connections, window) = listener.protocol.shape();
         let connections =
-            (0..connections).map(|_| Rc::new(Connection::open(door, window))).collect();
-        let allowed = door.allowed();
+            (0..connections).map(|_| Rc::new(Connection::open(listener, window))).collect();
+        let allowed = listener.allowed();
         let (before, start) = (usage::cpu(pid), Instant::now());
         let mut latencies = load(connections).await;
         let (elapsed, cpu) = (start.elapsed(), usage::cpu(pid) - before);
-        let counted = door.allowed() - allowed;
+        let counted = listener.allowed() - allowed;
         assert_eq!(counted, latencies.len() as f64, "a question was not allowed");
         latencies.sort_unstable();
         Run { elapsed, cpu, latencies }
@@ -132,8 +135,8 @@ struct Connection {
 }
 
 impl Connection {
-    fn open(door: &Door, window: usize) -> Self {
-        let (stream, peer) = door.connect();
+    fn open(listener: &AskListener, window: usize) -> Self {
+        let (stream, peer) = listener.connect();
         stream.set_nonblocking(true).unwrap();
         let stream = UnixStream::from_std(stream).unwrap();
         let peer = RefCell::new(peer);

@@ -31,12 +31,12 @@
     reason = "a benchmark may fail loudly"
 )]
 
-mod door;
 mod grpc;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod hosts;
 mod http;
+mod listener;
 mod load;
 mod peer;
 mod spop;
@@ -47,9 +47,9 @@ use std::time::Duration;
 
 use clap::Parser;
 
-use door::{Door, Protocol};
 use harness::cores::{LOAD_CORE, pin_this_process_to};
 use hosts::Host;
+use listener::{AskListener, Protocol};
 use load::Run;
 
 /// Measures the questions of other proxies.
@@ -94,24 +94,23 @@ fn main() {
     pin_this_process_to(LOAD_CORE);
     let is_whole = arguments.swaps == 0;
     let variants: &[bool] = if is_whole { &[false, true] } else { &[false] };
-    let doors = arguments
-        .protocols
-        .iter()
-        .flat_map(|protocol| variants.iter().map(|verifies| Door::open(*protocol, *verifies)));
-    let column = |door| Column { door, saturated: Vec::new(), paced: Vec::new() };
-    let mut columns: Vec<_> = doors.map(column).collect();
+    let listeners = arguments.protocols.iter().flat_map(|protocol| {
+        variants.iter().map(|verifies| AskListener::open(*protocol, *verifies))
+    });
+    let column = |listener| Column { listener, saturated: Vec::new(), paced: Vec::new() };
+    let mut columns: Vec<_> = listeners.map(column).collect();
     for round in 1..=arguments.rounds {
         for column in &mut columns {
             if is_whole {
-                column.saturated.push(load::saturate(&column.door, time));
+                column.saturated.push(load::saturate(&column.listener, time));
             }
-            let revisions = column.door.revisions(arguments.swaps);
-            column.paced.push(load::pace(&column.door, time, arguments.rate, &revisions));
-            column.door.wait_for_revision();
+            let revisions = column.listener.revisions(arguments.swaps);
+            column.paced.push(load::pace(&column.listener, time, arguments.rate, &revisions));
+            column.listener.wait_for_revision();
         }
         eprintln!("round {round} of {}", arguments.rounds);
     }
-    let names: Vec<_> = columns.iter().map(|column| column.door.to_string()).collect();
+    let names: Vec<_> = columns.iter().map(|column| column.listener.to_string()).collect();
     println!("| | {} |", names.join(" | "));
     println!("| --- |{}", " ---: |".repeat(columns.len()));
     let row = |label: &str, cell: &dyn Fn(&Column) -> String| {
@@ -129,13 +128,13 @@ fn main() {
         });
     }
     row("peak memory, MiB", &|column| {
-        harness::spread(vec![column.door.keygate.memory("VmHWM") as f64 / 1024.0])
+        harness::spread(vec![column.listener.keygate.memory("VmHWM") as f64 / 1024.0])
     });
 }
 
-/// The runs of a door.
+/// The runs of a listener.
 struct Column {
-    door: Door,
+    listener: AskListener,
     saturated: Vec<Run>,
     paced: Vec<Run>,
 }

@@ -1,8 +1,8 @@
 //! A server of rustls and h2 without a proxy: what these crates cost by themselves.
 //!
 //! It requires a client certificate and responds by itself, with what the origin would send. HTTP/2
-//! connections are those of h2, without hyper; HTTP/1.1 connections are those of hyper. It has no
-//! filter, no timeout and no limit.
+//! connections use h2, without hyper; HTTP/1.1 connections use hyper. It has no filter, no timeout
+//! and no limit.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -110,8 +110,8 @@ impl Report {
         self.runs.push(run);
     }
 
-    /// The rows of the scenarios and then those of the connections, in the order of their first run
-    /// on a proxy.
+    /// The rows of the scenarios and then the rows of the connections, in the order of their first
+    /// run on a proxy.
     fn rows(&self) -> Vec<Row> {
         let mut rows = Vec::new();
         for run in &self.runs {
@@ -147,7 +147,7 @@ impl Report {
         (figures.len() > 1).then_some(100.0 * (last - first) / median(&figures)?)
     }
 
-    /// keygate's figure relative to that of the best other proxy. The bare server is none.
+    /// keygate's figure relative to the figure of the best other proxy. The bare server is none.
     fn ratio_to_best(&self, row: Row) -> Option<f64> {
         let others = self.columns().into_iter().filter(|column| ![KEYGATE, BARE].contains(column));
         let best = others.filter_map(|column| self.figure(row, column)).min_by(f64::total_cmp)?;

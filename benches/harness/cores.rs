@@ -9,7 +9,7 @@ pub struct Cores {
     pub workers: usize,
 }
 
-/// The core of proxies, and that of the origin and the load, as `taskset` takes them.
+/// The core of proxies, and the core of the origin and the load, as `taskset` takes them.
 pub const PROXY_CORE: &str = "0";
 pub const LOAD_CORE: &str = "1";
 

@@ -37,7 +37,7 @@ pub fn arguments<A: Parser>() -> Option<A> {
 #[derive(Debug, Parser)]
 pub struct NoArguments {}
 
-/// The keygate to measure: `KEYGATE`, or else the one of this build.
+/// The keygate to measure: `KEYGATE`, or else the binary of this build.
 pub fn keygate() -> String {
     std::env::var("KEYGATE").unwrap_or_else(|_| env!("CARGO_BIN_EXE_keygate").to_owned())
 }

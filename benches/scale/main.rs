@@ -21,6 +21,10 @@
 //! number of connections is as large as the limit allows. The sockets of the clients are in
 //! processes of their own, without their TLS state, each with a source address of its own.
 //! `-- --connections 500` takes seconds.
+//!
+//! `-- --attacked --connections 10000` measures instead what one client and one stranger cost the
+//! others in 512 MiB: a client whose downloads and uploads stall, and unfinished ClientHellos. Beside
+//! it are the figures without them, and those beside as many honest connections a second.
 
 #![allow(
     clippy::indexing_slicing,
@@ -30,6 +34,7 @@
     reason = "a benchmark may fail loudly"
 )]
 
+mod attacked;
 mod client;
 #[path = "../harness/mod.rs"]
 mod harness;
@@ -46,6 +51,7 @@ use clap::Parser;
 use serde_json::{Map, Value, json};
 use tokio::runtime::Runtime;
 
+use attacked::print_attacked;
 use client::{client_config, connect_all, open, send};
 use harness::cores::{LOAD_CORE, PROXY_CORE, pin_this_process_to};
 use holder::{Holder, hold, shares};
@@ -64,7 +70,7 @@ const SCRAPES: usize = 20;
 const SWAP: Duration = Duration::from_secs(3);
 const ACTIVE: &str = "keygate_connections_active{service=\"test\"}";
 const HIBERNATING: &str = "keygate_connections_hibernating{service=\"test\"}";
-/// Descriptors that are not those of idle connections.
+/// Descriptors that do not belong to idle connections.
 const OTHER_DESCRIPTORS: usize = BUSY + WOKEN + 200;
 /// Handshakes for the comparison of workers.
 const HANDSHAKES: usize = 1_500;
@@ -75,6 +81,12 @@ struct Arguments {
     /// Numbers of idle connections, separated by commas.
     #[arg(long, value_delimiter = ',', default_values_t = [1_000, 10_000, 50_000])]
     connections: Vec<usize>,
+    /// Measures honest clients while one client and one stranger take as much memory as they can.
+    #[arg(long)]
+    attacked: bool,
+    /// The directory of a memory cgroup for the proxy; without it `max_buffered` is 256 MiB.
+    #[arg(long, requires = "attacked")]
+    cgroup: Option<PathBuf>,
     /// Writes the figures to this file.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -97,6 +109,10 @@ fn main() {
         return runtime.block_on(hold(address, arguments.source, &pki, count));
     }
     pin_this_process_to(LOAD_CORE);
+    if arguments.attacked {
+        let counts = arguments.connections.into_iter();
+        return counts.for_each(|it| print_attacked(it, arguments.cgroup.as_deref()));
+    }
     let mut columns: Vec<Figures> = Vec::new();
     for wanted in arguments.connections {
         let count = wanted.min(descriptor_limit() - OTHER_DESCRIPTORS);

@@ -29,7 +29,7 @@ fuzz_target!(|input: &[u8]| {
     }
     let Ok(chain) = read else { return };
     assert!((1..=MAX_CERTIFICATES).contains(&chain.len()));
-    // The certificates are those of a value, with or without quotes.
+    // The certificates come from a value, with or without quotes.
     let parts = input.split(|byte| b"\";".contains(byte));
     let values = parts.flat_map(|it| [it, it.splitn(2, |byte| *byte == b'=').last().unwrap()]);
     let read: Vec<_> =

@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use keygate::fuzzing::question;
+use keygate::ask::request_lengths as question;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {

@@ -3,7 +3,10 @@
 
 #![no_main]
 
-use keygate::fuzzing::response;
+use bytes::BytesMut;
+use hyper::Response;
+use keygate_wire::http1::response::{BodyDecoder, BodyPiece, parse};
+use keygate_wire::incoming::Http1Error;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
@@ -22,3 +25,37 @@ fuzz_target!(|input: &[u8]| {
         assert_eq!(parsed(&bytes[..*used], 1), at_once, "it ends where it says");
     }
 });
+
+/// Status, fields and body of the response in `bytes`, which arrive in pieces of `size` bytes, and
+/// the number of bytes that were used; `None` if the response is not whole.
+fn response(
+    bytes: &[u8],
+    size: usize,
+    is_head: bool,
+) -> Result<Option<(Response<Vec<u8>>, usize)>, Http1Error> {
+    let (mut buffer, mut unread) = (BytesMut::new(), bytes.len());
+    let (mut response, mut decoder) = (None, None);
+    for piece in bytes.chunks(size.max(1)) {
+        buffer.extend_from_slice(piece);
+        unread -= piece.len();
+        if response.is_none()
+            && let Some(mut head) = parse(&mut buffer)?
+        {
+            decoder = Some(BodyDecoder::new(&mut head, is_head)?);
+            response = Some(head.map(|()| Vec::new()));
+        }
+        let (Some(response), Some(decoder)) = (&mut response, &mut decoder) else { continue };
+        loop {
+            match decoder.decode(&mut buffer)? {
+                BodyPiece::Data(data) => response.body_mut().extend_from_slice(&data),
+                BodyPiece::End => {
+                    let used = bytes.len() - unread - buffer.len();
+                    return Ok(Some((std::mem::take(response), used)));
+                }
+                BodyPiece::Incomplete => break,
+                BodyPiece::Trailers(trailers) => response.headers_mut().extend(trailers),
+            }
+        }
+    }
+    Ok(None)
+}

@@ -20,7 +20,7 @@ fuzz_target!(|numbers: (&[u8], &[u8])| {
     let strength = |checks: WeakChecks, name: &str| {
         // Each under a name of its own, because the results are kept.
         let fingerprint = || Fingerprint::of(&[name.as_bytes(), &spki].concat());
-        KeyStrength::of(&key, checks, fingerprint)
+        KeyStrength::new(&key, checks, fingerprint)
     };
     let all = strength(WeakChecks::ALL, "all");
     for check in WeakCheck::ALL {

@@ -17,7 +17,7 @@ use super::AdminState;
 use super::command::{self, BadCommand};
 use super::response::text;
 use crate::snapshot::watch::{AcceptUpdate, Command};
-use crate::snapshot::{AcceptError, GuardFile};
+use crate::sources::{AcceptError, GuardFile};
 
 /// The answer to a body that does not name an update.
 const BAD_BODY: &str = "the body must be {\"sha256\": the SHA-256 of the update, in hex}";

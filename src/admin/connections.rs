@@ -9,9 +9,8 @@ use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::rc::Rc;
 
+use keygate_wire::permit::may_take_one;
 use tokio::task::AbortHandle;
-
-use crate::permit::may_take_one;
 
 /// Maximum open admin connections.
 pub(super) const MAX_CONNECTIONS: usize = 64;
@@ -26,7 +25,7 @@ pub(super) struct Connections {
 #[derive(Debug)]
 struct AdminConnection {
     id: u64,
-    /// The network of the peer, as [`network_of`](crate::permit::network_of) gives it; `None` for a
+    /// The network of the peer, as [`network_of`](keygate_wire::permit::network_of) gives it; `None` for a
     /// Unix socket.
     peer: Option<IpAddr>,
     /// `None` until the task of the connection runs.

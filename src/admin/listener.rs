@@ -29,7 +29,7 @@ impl AdminListener {
             ListenAddress::Unix(path) => bind_unix(path, &SocketOwner::default(), inherited)
                 .map(|(socket, file)| Self::Unix(socket, file)),
         };
-        bound.map_err(|source| BindError::of_admin(address, source))
+        bound.map_err(|source| BindError::from_admin(address, source))
     }
 
     /// Whether browsers reach this address on loopback. Browsers cannot reach a Unix socket.

@@ -9,7 +9,7 @@ use crate::metrics::{Label, Scrape, SpanDrop};
 pub(super) struct Losses {
     /// Lines that were dropped, by log.
     pub(super) log_lines: BTreeMap<String, f64>,
-    /// Spans that were not exported, by reason. Those above `max_spans_per_second` are left out,
+    /// Spans that were not exported, by reason. Spans above `max_spans_per_second` are left out,
     /// because that limit is configured.
     pub(super) spans: BTreeMap<String, f64>,
     /// Failed writes in the state directory.
@@ -18,7 +18,7 @@ pub(super) struct Losses {
 
 impl Losses {
     /// The losses since the start.
-    pub(super) fn of(scrape: &Scrape) -> Self {
+    pub(super) fn new(scrape: &Scrape) -> Self {
         let mut spans = scrape.sums("keygate_trace_spans_dropped_total", "reason");
         spans.remove(SpanDrop::Rate.as_str());
         let state_writes = scrape.values("keygate_state_write_failures_total").next();

@@ -120,7 +120,7 @@ fn with_page<T>(
     let (now, servers, attention) = (*now, view.servers(), attention(view));
     let AllHits { mut hits, evicted } = state.sources.recent_hits.all();
     hits.retain(|hit| view.only.as_ref().is_none_or(|only| hit.service == *only));
-    let (none, counters) = (ServiceTraffic::default(), AuthorizerCounters::of(scrape));
+    let (none, counters) = (ServiceTraffic::default(), AuthorizerCounters::new(scrape));
     let config = report.configuration_path.as_deref();
     let traffic = |name: &str| view.traffic.get(name).unwrap_or(&none);
     let page = StatusPage {

@@ -10,8 +10,9 @@ use tracing::info;
 
 use super::AdminState;
 use super::command::{self, BadCommand};
+use crate::snapshot::Rejection;
 use crate::snapshot::watch::{Command, ReloadOutcome};
-use crate::snapshot::{Rejection, Warning};
+use crate::sources::Warning;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

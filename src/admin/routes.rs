@@ -14,7 +14,7 @@ use super::command::BadCommand;
 use super::response::{rendered, text, typed};
 use super::view::View;
 use super::{AdminState, accept, drain, page, recent_hits, reload, status};
-use crate::snapshot::GuardFile;
+use crate::sources::GuardFile;
 
 /// Responds to a request of `peer`.
 pub(super) async fn respond(
@@ -37,7 +37,7 @@ pub(super) async fn respond(
         return response;
     }
     let view = || {
-        let view = View::of(state);
+        let view = View::new(state);
         match page::search::parameter(request.uri().query(), "service").as_str() {
             "" => Ok(view),
             name => view.only(name).ok_or_else(|| {

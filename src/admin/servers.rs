@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::proxy::{Failing, ServerStates};
-use crate::snapshot::ServiceReport;
+use crate::sources::ServiceReport;
 
 /// The state of a server that gets requests.
 const HEALTHY: &str = "healthy";

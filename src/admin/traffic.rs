@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::admissions::{Admission, Admissions, ClientCounts, Rejections, Update};
+use super::admissions::update::{Rejections, Update, Updates};
+use super::admissions::{Admission, Admissions, ClientCounts};
 use super::losses::{Losses, growth};
 use super::rejections;
 use crate::metrics::{Buckets, ByService, ConnectionResult, Label, Scrape, UpstreamFailure};
@@ -27,6 +28,7 @@ const MIN_PERIOD: Duration = Duration::from_secs(60);
 pub(super) struct TrafficSamples {
     samples: VecDeque<Sample>,
     admissions: Admissions,
+    updates: Updates,
 }
 
 #[derive(Debug)]
@@ -41,16 +43,16 @@ struct Sample {
 }
 
 impl Sample {
-    fn of(scrape: &Scrape, at: Instant) -> Self {
+    fn new(scrape: &Scrape, at: Instant) -> Self {
         Self {
             at,
             clients: ClientCounts::all(scrape),
-            rejections: Rejections::of(scrape, at),
-            services: Totals::of_services(scrape),
+            rejections: Rejections::new(scrape, at),
+            services: Totals::by_service(scrape),
             unrouted_handshakes: (scrape.sums_by_service("keygate_handshakes_total", "result"))
                 .remove(UNROUTED)
                 .unwrap_or_default(),
-            losses: Losses::of(scrape),
+            losses: Losses::new(scrape),
         }
     }
 }
@@ -124,7 +126,7 @@ pub(super) struct ServiceTraffic {
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(super) struct Exchanges {
     pub(super) all: f64,
-    /// Those without a response of a server, by reason. The client got 502, 503 or 504, or its
+    /// Exchanges without a response of a server, by reason. The client got 502, 503 or 504, or its
     /// connection was closed.
     pub(super) failed: BTreeMap<String, f64>,
 }
@@ -145,7 +147,7 @@ impl TrafficSamples {
         now: Instant,
     ) -> RecentTraffic {
         let connections = scrape.sums("keygate_connections_active", "service");
-        let sample = Sample::of(scrape, now);
+        let sample = Sample::new(scrape, now);
         let (base, recent) =
             (base(&self.samples, now, WINDOW), base(&self.samples, now, MIN_PERIOD));
         let traffic = report.services.iter().map(|service| {
@@ -173,7 +175,7 @@ impl TrafficSamples {
         let traffic = RecentTraffic {
             services,
             admissions: self.admissions.all(&sample.clients, clients_before, now),
-            updates: self.admissions.updates(report, sample.rejections, rejections_before),
+            updates: self.updates.all(report, sample.rejections, rejections_before),
             unrouted_handshakes: growth(&sample.unrouted_handshakes, unrouted),
             losses: sample.losses.since(&lost),
         };
@@ -200,7 +202,7 @@ fn base(samples: &VecDeque<Sample>, now: Instant, period: Duration) -> Option<&S
 }
 
 impl Totals {
-    fn of_services(scrape: &Scrape) -> ByService<Self> {
+    fn by_service(scrape: &Scrape) -> ByService<Self> {
         let mut durations = scrape.buckets_by_service("keygate_request_duration_seconds");
         let mut handshakes = scrape.sums_by_service("keygate_handshakes_total", "result");
         let mut connections = scrape.sums_by_service("keygate_connections_total", "result");
@@ -363,7 +365,7 @@ mod tests {
             let age = age_of(WINDOW);
             assert!(age.is_none_or(|age| age < WINDOW + STEP), "{age:?} at {second}");
             assert!(second < 400 || age >= Some(WINDOW), "{age:?} at {second}");
-            samples.add(Sample::of(&scrape, at));
+            samples.add(Sample::new(&scrape, at));
             assert!(samples.samples.len() <= MAX_SAMPLES);
         }
     }

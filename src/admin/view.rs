@@ -8,7 +8,8 @@ use keygate_core::tls::HandshakeResult;
 use keygate_core::unix_time;
 
 use super::AdminState;
-use super::admissions::{Admission, Update};
+use super::admissions::Admission;
+use super::admissions::update::Update;
 use super::history::{History, HourCounts};
 use super::losses::Losses;
 use super::servers::{ServerReport, servers};
@@ -60,7 +61,7 @@ pub(super) struct View {
 
 impl View {
     /// The state now. The counters are added to the memory of `state`.
-    pub(super) fn of(state: &AdminState) -> Self {
+    pub(super) fn new(state: &AdminState) -> Self {
         let (now, report) = (unix_time::now(), state.sources.report.load_full());
         let scrape = state.sources.exposition.scrape();
         let mut memory = state.memory.lock().unwrap_or_else(PoisonError::into_inner);

@@ -7,9 +7,9 @@ use std::time::SystemTime;
 
 use keygate_core::guard::{Decision, Guard, Policy};
 use keygate_core::tls::{ClientIdentity, HandshakeResult};
+use keygate_wire::permit::AskerKey;
 use tokio::net::UnixStream;
 
-use crate::permit::AskerKey;
 use crate::snapshot::Authorizer;
 
 /// The peer of a connection to an authorizer.
@@ -25,15 +25,15 @@ pub(crate) enum AskingPeer {
 
 impl AskingPeer {
     /// The process at the other end of a Unix socket.
-    pub(super) fn of_unix(stream: &UnixStream) -> Self {
+    pub(super) fn from_unix(stream: &UnixStream) -> Self {
         Self::Unix(stream.peer_cred().ok().map(|credentials| credentials.uid()))
     }
 
     /// The asker that the peer belongs to.
     pub(super) fn key(&self) -> AskerKey {
         match self {
-            Self::Tcp(peer) => AskerKey::of_address(peer.ip()),
-            Self::Tls(identity) => AskerKey::of_address(identity.peer().ip()),
+            Self::Tcp(peer) => AskerKey::from_address(peer.ip()),
+            Self::Tls(identity) => AskerKey::from_address(identity.peer().ip()),
             Self::Unix(uid) => AskerKey::User(*uid),
         }
     }
@@ -58,7 +58,7 @@ impl AskingPeer {
                     authorizer.tls.as_ref().and_then(|tls| tls.verifier.as_ref())
                 {
                     let verified = identity.verify_again(verifier, now);
-                    verified.map_err(|error| AskerRejection::of_tls(&io::Error::other(error)))?;
+                    verified.map_err(|error| AskerRejection::from_tls(&io::Error::other(error)))?;
                     let judgement = identity.judge(guard, &Policy::default(), now);
                     if judgement.decision == Decision::Reject {
                         return Err(AskerRejection::Key);
@@ -94,10 +94,9 @@ pub(super) enum AskerRejection {
 
 impl AskerRejection {
     /// The rejection of a peer whose handshake or verification has failed.
-    pub(super) fn of_tls(error: &io::Error) -> Self {
+    pub(super) fn from_tls(error: &io::Error) -> Self {
         let result = HandshakeResult::from_error(error);
-        // Askers have no revocation lists: the alert of a proved compromise is that of a
-        // revocation.
+        // Askers have no revocation lists: a proved compromise has the alert of a revocation.
         if matches!(result, HandshakeResult::Compromised | HandshakeResult::Revoked) {
             return Self::Key;
         }
@@ -118,6 +117,7 @@ impl AskerRejection {
                 | HandshakeResult::Compromised
                 | HandshakeResult::NotAllowed
                 | HandshakeResult::NotTls
+                | HandshakeResult::NotVouched
                 | HandshakeResult::Ok
                 | HandshakeResult::PlainHttp
                 | HandshakeResult::Revoked

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hyper::header::HeaderValue;
-use keygate_core::guard::{Decision, Depth, Judgement, NameCheck, Policy, Verdict, VerdictKind};
+use keygate_core::guard::{
+    Decision, Depth, JudgedAt, Judgement, NameCheck, Policy, Verdict, VerdictKind,
+};
 use keygate_core::spki;
-use keygate_core::tls::CertificateSummary;
+use keygate_core::tls::{CertificateSummary, HandshakeResult};
 use keygate_core::unix_time;
 use rustls::CertificateError;
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -27,7 +29,7 @@ use crate::metrics::{AuthorizerMetrics, QuestionResult};
 use crate::process::lifecycle::Lifecycle;
 use crate::snapshot::{Authorizer, Snapshot};
 
-/// One connection of an asker. A door reads its questions.
+/// One connection of an asker. The code of its protocol reads its questions.
 pub(crate) struct AskConnection {
     worker: Rc<AskWorker>,
     /// The authorizer at the time of the last question.
@@ -37,6 +39,8 @@ pub(crate) struct AskConnection {
     asker: AskingPeer,
     /// The connections of the asker that wait.
     waiting: WaitingCount,
+    /// Whether it closes after an answer, for one that waits.
+    makes_room: Cell<bool>,
     metrics: Rc<AuthorizerMetrics>,
     /// The snapshot by which the asker was checked last, and the result.
     permission: Cell<(u64, Result<(), AskerRejection>)>,
@@ -62,6 +66,7 @@ impl AskConnection {
             accepted_by: Arc::clone(&authorizer.config),
             asker,
             waiting,
+            makes_room: Cell::new(false),
             metrics,
             permission: Cell::new((0, Err(AskerRejection::Removed))),
             worker: Rc::clone(worker),
@@ -79,7 +84,7 @@ impl AskConnection {
         self.worker.lifecycle.clone()
     }
 
-    /// Waits until the door must close the connection politely: the process drains, a reload has
+    /// Waits until the connection must be closed politely: the process drains, a reload has
     /// removed or moved the authorizer, or the asker may no longer ask. Questions until then are
     /// answered.
     pub(crate) async fn closing(&self) {
@@ -103,9 +108,10 @@ impl AskConnection {
         }
     }
 
-    /// Whether the connection should close after its answer, because others of its asker wait.
+    /// Whether the connection must close after its answer, because another one of its asker waits.
     pub(super) fn makes_room(&self) -> bool {
-        self.waiting.is_any()
+        self.makes_room.set(self.makes_room.get() || self.waiting.make_room_for_one());
+        self.makes_room.get()
     }
 
     /// Whether the current snapshot permits the asker to ask.
@@ -222,7 +228,7 @@ impl AskConnection {
                 let since_epoch = now.duration_since(UNIX_EPOCH).unwrap_or_default();
                 let now = UnixTime::since_unix_epoch(since_epoch);
                 let verified = verifier.verify_presented(presented, now);
-                Some(verified.map_err(|error| Unusable::NotVerified(reason_of(&error)))?)
+                Some(verified.map_err(|error| unverified(&error))?)
             }
             Some(_) | None => None,
         };
@@ -263,7 +269,7 @@ impl AskConnection {
         presented: &[CertificateDer<'_>],
     ) {
         let (Some(recent), Some(leaf)) = (&self.worker.recent, chain.first()) else { return };
-        let subject = || CertificateSummary::of(leaf).name().to_owned();
+        let subject = || CertificateSummary::new(leaf).name().to_owned();
         recent.record_path(authorizer.id, snapshot.guard.weak_checks(), chain, presented, subject);
     }
 
@@ -277,6 +283,7 @@ impl AskConnection {
         let (result, word) = match unusable {
             Unusable::Malformed(_) => (QuestionResult::Malformed, "malformed"),
             Unusable::NotVerified(_) => (QuestionResult::NotVerified, "not_verified"),
+            Unusable::NotVouched => (QuestionResult::NotVouched, "not_vouched"),
             Unusable::Oversize => (QuestionResult::Oversize, "oversize"),
         };
         self.metrics.questions.of(result).inc();
@@ -285,6 +292,10 @@ impl AskConnection {
             Presented::Chain(chain) => chain.first(),
             Presented::None | Presented::Unusable(_) => None,
         };
+        if let (Unusable::NotVouched, Some(leaf)) = (unusable, leaf) {
+            let (client, authorizer) = (question.client, &authorizer.config.name);
+            self.worker.log.remember_not_vouched(client, authorizer, leaf, JudgedAt::Asked);
+        }
         self.worker.log.unusable(&asked, leaf, word, unusable.reason());
         denial(unusable.reason())
     }
@@ -344,7 +355,15 @@ fn denial(reason: &'static str) -> Answer {
     }
 }
 
-/// Why the authorizer does not accept a client's certificate, in words for log and body.
+/// Why the authorizer does not accept a client's certificate.
+fn unverified(error: &rustls::Error) -> Unusable {
+    match HandshakeResult::of(error) == HandshakeResult::NotVouched {
+        true => Unusable::NotVouched,
+        false => Unusable::NotVerified(reason_of(error)),
+    }
+}
+
+/// Why a certificate is not verified, in words for log and body.
 #[expect(clippy::wildcard_enum_match_arm, reason = "rustls may add variants")]
 fn reason_of(error: &rustls::Error) -> &'static str {
     let rustls::Error::InvalidCertificate(error) = error else {

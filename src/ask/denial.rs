@@ -1,6 +1,6 @@
 //! The words of a denial, which a host may show to its client.
 
-/// The body of a denial with status 403, for the doors that have one.
+/// The body of a denial with status 403, for the protocols that have one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DenialBody {
     pub(crate) content_type: &'static str,

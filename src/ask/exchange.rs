@@ -1,6 +1,6 @@
-//! A connection whose door splits its bytes into requests: buffers, timeouts and drain.
+//! A connection whose protocol splits its bytes into requests: buffers, timeouts and drain.
 //!
-//! A door implements [`Exchange`], which has the protocol and never waits. The responses to
+//! A protocol implements [`Exchange`] and never waits. The responses to
 //! requests that are in the input together leave in one write.
 
 use std::convert::Infallible;
@@ -11,10 +11,9 @@ use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use keygate_core::guard::keys_checked;
+use keygate_wire::lingering_close;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, sleep_until, timeout};
-
-use crate::lingering_close;
 
 /// Maximum time until the first request, until a request is whole, and until the peer reads its
 /// responses. The connection is closed then.
@@ -89,7 +88,7 @@ impl ByteBuffers {
     }
 }
 
-/// One connection of a door.
+/// One connection of a protocol.
 #[derive(Debug)]
 pub(super) struct ByteConnection<E> {
     pub(super) exchange: E,

@@ -1,4 +1,4 @@
-//! The door for Envoy: `envoy.service.auth.v3.Authorization/Check` and
+//! The protocol of Envoy: `envoy.service.auth.v3.Authorization/Check` and
 //! `grpc.health.v1.Health/Check` over HTTP/2 without TLS negotiation.
 //!
 //! A question that cannot be used is denied in a complete `CheckResponse`. A gRPC error is for
@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | A connection is served until its peer, the idle timeout or a drain ends it. | `connection` |
 //! | A stream is a call of a known method, or gets an error. | `unary_call`, `status` |
-//! | The length-prefixed message is received. | `framing` |
+//! | The length-prefixed message is received. | [`keygate_wire::grpc`] |
 //! | The certificate is read from the `CheckRequest`. | `check_request`, `messages` |
 //! | The answer becomes a `CheckResponse`. | `check_response` |
 //!
@@ -17,7 +17,6 @@
 mod check_request;
 mod check_response;
 mod connection;
-mod framing;
 mod messages;
 mod status;
 mod unary_call;
@@ -28,6 +27,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use keygate_wire::grpc::{self, BadMessage, ReceivedMessage};
 use prost::Message;
 use rustls::pki_types::CertificateDer;
 use smallvec::SmallVec;
@@ -37,7 +37,6 @@ use tracing::debug;
 use self::check_request::{CertificateAttribute, DescribedClient};
 use self::check_response::StatusHeader;
 use self::connection::CallLimits;
-use self::framing::{BadMessage, ReceivedMessage};
 use self::messages::{HealthCheckRequest, HealthCheckResponse};
 use self::status::CallError;
 use self::unary_call::{Answerer, RpcMethod};
@@ -66,8 +65,8 @@ pub(crate) async fn serve(
         max_calls: limits.max_streams,
         idle_timeout: limits.idle_timeout,
     };
-    let door = Rc::new(ExtAuthz { header: RefCell::default(), asker: Rc::clone(&connection) });
-    if let Err(error) = connection::serve(stream, limits, door, connection.closing()).await {
+    let protocol = Rc::new(ExtAuthz { header: RefCell::default(), asker: Rc::clone(&connection) });
+    if let Err(error) = connection::serve(stream, limits, protocol, connection.closing()).await {
         debug!(%error, "connection of an asker ended");
     }
 }
@@ -152,11 +151,12 @@ impl ExtAuthz {
             | Lifecycle::Stopped => false,
         };
         let status = if is_serving { SERVING } else { NOT_SERVING };
-        Ok(framing::encode(&HealthCheckResponse { status }))
+        Ok(encode(&HealthCheckResponse { status }))
     }
 }
 
-/// The chain with the lifetime of the question. `SmallVec` is invariant in that of its items.
+/// The chain with the lifetime of the question. `SmallVec` is invariant in the lifetime of its
+/// items.
 #[expect(clippy::map_identity, reason = "the lifetimes of the items differ")]
 fn shortened<'a>(chain: Chain) -> SmallVec<[CertificateDer<'a>; 2]> {
     chain.into_iter().map(|certificate| -> CertificateDer<'a> { certificate }).collect()
@@ -184,6 +184,26 @@ pub fn certificates(
     let mut client = DescribedClient::read(message, attribute);
     let _ = (client.server_name(), client.field("accept"));
     client.take_chain().map_err(|problem| Unusable::from(problem).reason())
+}
+
+/// A message with its prefix.
+fn encode(message: &impl Message) -> Bytes {
+    grpc::encode(message.encoded_len(), |bytes| {
+        let _ = message.encode(bytes); // a BytesMut grows
+    })
+}
+
+impl From<BadMessage> for Unusable {
+    fn from(problem: BadMessage) -> Self {
+        match problem {
+            BadMessage::Compressed => Self::Malformed("the question is compressed"),
+            BadMessage::Flags => Self::Malformed("the question has unknown flags"),
+            BadMessage::Incomplete => Self::Malformed("the question is incomplete"),
+            BadMessage::Late => Self::Malformed("the question did not arrive in time"),
+            BadMessage::Oversize => Self::Oversize,
+            BadMessage::Several => Self::Malformed("the call has more than one message"),
+        }
+    }
 }
 
 /// The attribute that has the certificate.

@@ -1,10 +1,10 @@
-//! The door for HTTP: nginx, Traefik, Caddy, Envoy's HTTP service. HTTP/1.0, HTTP/1.1, and HTTP/2
+//! Questions over HTTP: nginx, Traefik, Caddy, Envoy's HTTP service. HTTP/1.0, HTTP/1.1, and HTTP/2
 //! without TLS negotiation.
 //!
-//! Every request is a question, whatever its method and path, because a host may pass those of its
-//! client on. Only its fields are read, never its body. The answer is 200 or 403. Nothing that a
-//! client can cause is an error of HTTP, because hosts may admit on errors: a head that cannot be
-//! read is a 403, too, and the connection is closed then.
+//! Every request is a question, whatever its method and path, because a host may pass its client's
+//! on. Only its fields are read, never its body. The answer is 200 or 403. Nothing that a client
+//! can cause is an error of HTTP, because hosts may admit on errors: a head that cannot be read is
+//! a 403, too, and the connection is closed then.
 //!
 //! | step | module |
 //! | --- | --- |
@@ -31,7 +31,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 
 use self::fields::{QuestionFields, RequestFields};
-pub(crate) use self::head::lengths;
+pub use self::head::lengths;
 use self::response::HttpAnswer;
 use super::connection::AskConnection;
 use super::exchange;
@@ -83,6 +83,11 @@ pub(crate) async fn serve(
             debug!(%error, "connection of an asker ended");
         }
     } else {
+        let answer = |fields: Result<RequestFields<'_>, Unusable>| {
+            let mut answer = answer(fields);
+            answer.closes = connection.makes_room();
+            answer
+        };
         http1::serve(stream, input, limits, answer, drain).await;
     }
 }
@@ -101,9 +106,7 @@ fn answer(connection: &AskConnection, fields: Result<RequestFields<'_>, Unusable
     let question = ClientQuestion { received, presented, client, server_name: None };
     let answer = connection.answer(&question);
     let cache_for = cache_time(&config, &answer, &question.presented);
-    let mut answer = HttpAnswer::new(answer, &config.status_header, accept, cache_for);
-    answer.closes = connection.makes_room();
-    answer
+    HttpAnswer::new(answer, &config.status_header, accept, cache_for)
 }
 
 /// Time for which the host may use the answer again: `cache_for`, and no longer than the verdict

@@ -1,4 +1,4 @@
-//! An HTTP/2 connection of a host, for the doors that speak it.
+//! An HTTP/2 connection of a host, for the protocols over it.
 //!
 //! One connection has the questions of many clients. Nothing that one of them can cause ends it:
 //! neither a malformed question nor any number of cancelled streams.
@@ -17,6 +17,7 @@ use h2::RecvStream;
 use h2::server::{Builder, SendResponse};
 use hyper::Request;
 use keygate_core::guard::keys_checked;
+use keygate_wire::forward_io;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -46,7 +47,7 @@ const MAX_BATCH: usize = 64;
 /// after the check of a new key.
 const ANSWERED_AT_ONCE: usize = 256;
 
-/// The settings that all doors share.
+/// The settings that all protocols share.
 pub(super) fn builder(max_streams: u32, max_header_size: u32) -> Builder {
     let mut builder = Builder::new();
     builder
@@ -245,21 +246,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for SingleBuffer<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for SingleBuffer<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
+    forward_io!((stream) poll_write, poll_flush, poll_shutdown);
 }
 
 #[cfg(test)]

@@ -44,6 +44,8 @@ pub(crate) enum Unusable {
     Malformed(&'static str),
     /// The host, or the authorizer itself, did not verify the client.
     NotVerified(&'static str),
+    /// A CA of the client may not vouch for a name of its certificate.
+    NotVouched,
     /// The question is larger than `max_question_size`.
     Oversize,
 }
@@ -53,6 +55,7 @@ impl Unusable {
     pub(crate) fn reason(self) -> &'static str {
         match self {
             Self::Malformed(reason) | Self::NotVerified(reason) => reason,
+            Self::NotVouched => "a CA of the client may not vouch for a name of its certificate",
             Self::Oversize => "the question is larger than max_question_size",
         }
     }

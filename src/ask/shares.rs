@@ -6,14 +6,11 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::future::ready;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use keygate_wire::permit::{AskerKey, Permit, ResizableSemaphore, Unproven};
 use tokio::time::timeout;
-
-use crate::permit::{AskerKey, Permit, ResizableSemaphore, Unproven};
-use crate::snapshot::Authorizer;
 
 /// Maximum time that a connection above the share of its asker waits, 150 ms. Hosts wait longer for
 /// an answer: Envoy 200 ms for each attempt with the shipped files, nginx 2 s.
@@ -34,20 +31,36 @@ struct Share {
     waiting: WaitingCount,
 }
 
-/// The number of connections of an asker that wait because it has its share. Clones share it.
+/// The connections of an asker that wait because it has its share. Clones share the count.
 #[derive(Debug, Clone, Default)]
-pub(super) struct WaitingCount(Arc<AtomicUsize>);
+pub(super) struct WaitingCount(Arc<Mutex<Waits>>);
+
+#[derive(Debug, Default)]
+struct Waits {
+    waiting: usize,
+    /// The waiting connections for which no open connection makes room yet.
+    without_room: usize,
+}
 
 impl WaitingCount {
-    /// Whether an open connection must make room after its next answer. A host keeps idle
-    /// connections for its other threads, which may be all that the asker is permitted.
-    pub(super) fn is_any(&self) -> bool {
-        self.0.load(Ordering::Relaxed) > 0
+    /// Whether an open connection must make room after its next answer: one for each that waits. A
+    /// host keeps idle connections for its other threads, which may be all that the asker is
+    /// permitted.
+    pub(super) fn make_room_for_one(&self) -> bool {
+        let mut waits = self.lock();
+        let fewer = waits.without_room.checked_sub(1);
+        fewer.inspect(|fewer| waits.without_room = *fewer).is_some()
     }
 
     fn enter(&self) -> Waiting {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        let mut waits = self.lock();
+        waits.waiting = waits.waiting.saturating_add(1);
+        waits.without_room = waits.without_room.saturating_add(1);
         Waiting(self.clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waits> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -56,7 +69,9 @@ struct Waiting(WaitingCount);
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::Relaxed);
+        let mut waits = self.0.lock();
+        waits.waiting = waits.waiting.saturating_sub(1);
+        waits.without_room = waits.without_room.min(waits.waiting);
     }
 }
 
@@ -79,17 +94,15 @@ struct Place {
 
 impl AskerShares {
     /// Counts a connection that has a permit of its address. If the asker has its share, waits for
-    /// [`QUEUE_TIME`], without that permit and without the guard, because an eviction would give no
-    /// permit back. `None` if no connection was free in time, or if as many wait as may be open.
+    /// [`QUEUE_TIME`] without that permit. It is not evicted then, which would give no permit back. `None` if no connection was free in time, or if as many wait as may be open.
     pub(super) async fn take(
         &self,
-        authorizer: &Authorizer,
-        asker: AskerKey,
+        key: ShareKey,
+        max_connections: usize,
         of_address: Permit,
-        unproven: &mut Option<Unproven>,
+        mut unproven: Option<&mut Unproven>,
     ) -> Option<AskerShare> {
-        let max_connections = authorizer.config.limits.max_connections;
-        let (place, permits, waiting) = self.enter((authorizer.id, asker), max_connections)?;
+        let (place, permits, waiting) = self.enter(key, max_connections)?;
         let free = tokio::select! {
             biased;
             permit = permits.acquire() => permit.ok(),
@@ -100,11 +113,13 @@ impl AskerShares {
             None => {
                 let of_addresses = of_address.release();
                 let _waiting = waiting.enter();
-                *unproven = None;
+                unproven.iter_mut().for_each(|it| it.set_evictable(false));
                 let both = async {
                     Some((permits.acquire().await.ok()?, of_addresses.acquire().await.ok()?))
                 };
-                timeout(QUEUE_TIME, both).await.ok()??
+                let both = timeout(QUEUE_TIME, both).await.ok()??;
+                unproven.into_iter().for_each(|it| it.set_evictable(true));
+                both
             }
         };
         Some(AskerShare { _of_asker: of_asker, _of_address: of_address, _place: place, waiting })
@@ -146,5 +161,58 @@ impl Drop for Place {
                 share.remove();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use keygate_wire::permit::UnprovenConnections;
+    use tokio::task::{LocalSet, yield_now};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_that_has_waited_may_be_evicted() {
+        let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let key = (0, AskerKey::from_address(address));
+        let (shares, of_address) = (AskerShares::default(), ResizableSemaphore::new(2));
+        let all = Arc::new(UnprovenConnections::default());
+        let take = async |unproven| {
+            let permit = of_address.acquire().await.unwrap();
+            shares.take(key, 1, permit, unproven).await.unwrap()
+        };
+        let first = take(None).await;
+        let (shares, permit) = (shares.clone(), of_address.acquire().await.unwrap());
+        let tasks = LocalSet::new();
+        tasks
+            .run_until(async {
+                Arc::clone(&all).spawn(address, true, |mut unproven| async move {
+                    let _share = shares.take(key, 1, permit, Some(&mut unproven)).await.unwrap();
+                    pending::<()>().await;
+                });
+                yield_now().await;
+                assert!(!all.evict(address), "it waits");
+                drop(first);
+                yield_now().await;
+                assert!(all.evict(address));
+            })
+            .await;
+    }
+
+    #[test]
+    fn one_connection_makes_room_for_each_that_waits() {
+        let count = WaitingCount::default();
+        let (first, second) = (count.enter(), count.enter());
+        assert!(count.make_room_for_one());
+        drop(first); // by the room of any connection
+        assert!(count.make_room_for_one());
+        assert!(!count.make_room_for_one(), "one waits, and one makes room");
+        drop(second);
+        let third = count.enter();
+        drop(third);
+        assert!(!count.make_room_for_one(), "none waits");
     }
 }

@@ -1,14 +1,11 @@
-//! The door of HAProxy: SPOP 2.0, the Stream Processing Offload Protocol.
+//! The protocol of HAProxy: SPOP 2.0, the Stream Processing Offload Protocol.
 //!
 //! HAProxy opens a connection, sends HELLO, and then NOTIFY frames with questions. Each gets an ACK
 //! with the variables that the rules of HAProxy read. The answers of all frames that are there at
 //! once leave in one write. Source: HAProxy, `doc/SPOE.txt`, section 3.
 
 mod arguments;
-mod frame;
-mod hello;
 mod notify;
-mod value;
 
 use std::io;
 use std::rc::Rc;
@@ -17,12 +14,12 @@ use std::time::Duration;
 use bytes::{Buf, BytesMut};
 use hyper::header::HeaderValue;
 use keygate_core::guard::{Decision, VerdictKind};
+use keygate_wire::spop::frame::{FrameHeader, LENGTH_FIELD, MAX_HEADER, kind};
+use keygate_wire::spop::hello::{DisconnectReason, Hello};
+use keygate_wire::spop::value::FrameReader;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tracing::debug;
 
-use self::frame::{FrameHeader, LENGTH_FIELD, MAX_HEADER, kind};
-use self::hello::{DisconnectReason, Hello};
-use self::value::FrameReader;
 use super::connection::AskConnection;
 use super::exchange::{ByteBuffers, ByteConnection, Exchange, ExchangeNeed, PROGRESS_TIMEOUT};
 use super::question::{Answer, ClientQuestion, Unusable};

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use keygate_core::guard::RecentShard;
+use keygate_wire::permit::{Count, CountGuard};
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, watch};
 
@@ -15,14 +16,13 @@ use crate::client_log::RefusalLog;
 use crate::config::{Config, ListenAddress};
 use crate::confirm::Inquiry;
 use crate::metrics::{AuthorizerMetrics, QuestionResult, WorkerMetrics};
-use crate::permit::{Count, CountGuard};
 use crate::process::lifecycle::Lifecycle;
 use crate::recent_hits::RecentHits;
 use crate::snapshot::{Authorizer, Current, Snapshot};
 
 /// The state that all workers share, as far as authorizers need it.
 #[derive(Debug, Clone)]
-pub(crate) struct AskLinks {
+pub(crate) struct AskContext {
     /// The snapshot in use.
     pub(crate) current: Current,
     /// The clients that were rejected or flagged.
@@ -55,11 +55,11 @@ pub(crate) struct AskWorker {
 impl AskWorker {
     pub(crate) fn new(
         config: &Config,
-        links: AskLinks,
+        context: AskContext,
         metrics: WorkerMetrics,
         recent: Option<RecentShard>,
     ) -> Self {
-        let AskLinks { current, recent_hits, lifecycle, inquiry, shares } = links;
+        let AskContext { current, recent_hits, lifecycle, inquiry, shares } = context;
         Self {
             current: RefCell::new(arc_swap::Cache::new(current)),
             metrics,

@@ -12,7 +12,7 @@ use super::admin_client::{AdminClient, AdminError};
 use super::counted::counted_entries;
 use super::{CliError, ConfigArgs, Exit, print, print_json};
 use crate::shell;
-use crate::snapshot::{AffectedClient, GuardFile, WaitingReport};
+use crate::sources::{AffectedClient, GuardFile, WaitingReport};
 
 /// Maximum time for the response, because the proxy reads the file first: minutes on a slow disk.
 const TIMEOUT: Duration = Duration::from_secs(300);
@@ -82,7 +82,7 @@ struct Update<'a> {
 
 pub(super) fn run(file: GuardFile, args: &Args) -> Result<Exit, CliError> {
     let (path, name) = (args.config.path(), &args.name);
-    let admin = AdminClient::of_proxy(&path, TIMEOUT)?;
+    let admin = AdminClient::from_config(&path, TIMEOUT)?;
     let waiting = waiting(&admin, file, name)?;
     let update = described(file, &waiting);
     if !args.json {

@@ -56,7 +56,7 @@ impl AdminClient {
     }
 
     /// A client for the proxy with the configuration in `file`.
-    pub(super) fn of_proxy(file: &Path, timeout: Duration) -> Result<Self, CliError> {
+    pub(super) fn from_config(file: &Path, timeout: Duration) -> Result<Self, CliError> {
         Self::new(ListenAddress::read_admin(file)?, timeout)
     }
 

@@ -114,7 +114,7 @@ pub(super) enum CliCommand {
     Probe(probe::Args),
     /// Ask a source of proofs about keys: exit code 0 if none is confirmed, 1 if any is.
     ///
-    /// The source is the one of the configuration, or --url and --proofs. With a configuration,
+    /// The source is given by the configuration, or by --url and --proofs. With a configuration,
     /// only keys in a filter of `confirm.filters` are asked about. Prints a line for each key:
     /// verdict, fingerprint of the encoding, name of the encoding, position, and source. A verdict
     /// is "confirmed", "cleared", or "probable" if there is no answer. The source learns the
@@ -134,6 +134,10 @@ pub(super) enum CliCommand {
     #[command(subcommand)]
     Proof(proof::ProofCommand),
     /// Print a completion script for a shell.
+    ///
+    /// Save it as /usr/share/bash-completion/completions/keygate for bash, as
+    /// ~/.config/fish/completions/keygate.fish for fish, and as _keygate in a directory of $fpath
+    /// for zsh.
     Completions(completions::Args),
 }
 

@@ -16,7 +16,7 @@ use super::counted::counted;
 use super::input::{self, FoundSubject};
 use super::{CliError, CliOutput, ConfigArgs, Exit, print_error, proof, resolver, runtime};
 use crate::config::{CanaryConfig, Config, ConfirmConfig, SourceUrl};
-use crate::confirm::{DirectAnswer, DirectSource};
+use crate::confirm::{DirectAnswer, DirectSource, SourcePace};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -31,10 +31,10 @@ pub(super) struct Args {
     passphrase: input::PassphraseArgs,
     #[command(flatten)]
     config: ConfigArgs,
-    /// Ask this source instead of the one of the configuration: the API or a mirror.
+    /// Ask this source instead of the configuration's: the API or a mirror.
     #[arg(long, conflicts_with = "config", value_hint = ValueHint::Url)]
     url: Option<String>,
-    /// Look into this directory of proofs first, instead of the one of the configuration.
+    /// Look into this directory of proofs first, instead of the configuration's.
     #[arg(long, value_name = "DIR", conflicts_with = "config", value_hint = ValueHint::DirPath)]
     proofs: Option<PathBuf>,
     /// CAs that may issue the certificate of an https:// source (PEM), with --url.
@@ -95,8 +95,6 @@ struct PlannedRow<'a> {
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum pause for which the command waits if the source asks for one, 60 s.
 const MAX_PAUSE: Duration = Duration::from_secs(60);
-/// Requests at once before the rate applies, as for the proxy.
-const BURST: u32 = 10;
 /// Attempts at one question if the source asks for pauses.
 const ATTEMPTS: u32 = 3;
 
@@ -115,8 +113,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         name: source.name(),
         source,
         runtime: runtime()?,
-        interval: config.url.map_or(Duration::ZERO, |_| Duration::from_secs(1) / config.rate),
-        open_at: None,
+        pace: config.url.map(|_| SourcePace::new(config.rate, Instant::now())),
         output: CliOutput::new(),
         counts: AnswerCounts::default(),
     };
@@ -211,10 +208,8 @@ struct Asker<'a> {
     source: DirectSource,
     name: String,
     runtime: Runtime,
-    /// Time between two requests to the URL, by its rate; zero without a URL.
-    interval: Duration,
-    /// When the next request may be sent, or earlier by up to [`BURST`] intervals after a pause.
-    open_at: Option<Instant>,
+    /// The pace of requests to the URL; `None` without one.
+    pace: Option<SourcePace>,
     output: CliOutput,
     counts: AnswerCounts,
 }
@@ -303,12 +298,11 @@ impl Asker<'_> {
 
     /// Sleeps until this number of requests may be sent to the URL.
     fn wait_for_turn(&mut self, requests: usize) {
+        let Some(pace) = &mut self.pace else { return };
         let now = Instant::now();
-        let after_pause = now.checked_sub(self.interval * BURST).unwrap_or(now);
-        let open_at = self.open_at.map_or(after_pause, |open_at| open_at.max(after_pause));
-        let open_at = open_at + self.interval * u32::try_from(requests).unwrap_or(BURST);
-        self.open_at = Some(open_at);
-        std::thread::sleep(open_at.saturating_duration_since(now));
+        let opens_at = pace.opens_at(now);
+        std::thread::sleep(opens_at.saturating_duration_since(now));
+        pace.take_tokens(requests, opens_at);
     }
 
     /// Asks at the pace of the configuration, and again after a pause that the source asks for.
@@ -317,19 +311,19 @@ impl Asker<'_> {
         requests: usize,
         mut ask: impl FnMut(&Self) -> DirectAnswer,
     ) -> DirectAnswer {
-        let mut attempt = 1;
-        loop {
+        for _ in 1..ATTEMPTS {
             self.wait_for_turn(requests);
             let answer = ask(self);
             let DirectAnswer::RateLimited(pause) = answer else { return answer };
-            if attempt == ATTEMPTS || pause > MAX_PAUSE {
+            if pause > MAX_PAUSE {
                 return answer;
             }
             let seconds = pause.as_secs();
             print_error(&format_args!("{} asks for a pause of {seconds} s", self.name));
             std::thread::sleep(pause);
-            attempt += 1;
         }
+        self.wait_for_turn(requests);
+        ask(self)
     }
 
     fn save(&self, fingerprint: Fingerprint, body: &[u8]) -> Result<Option<String>, CliError> {

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use clap::ValueHint;
@@ -21,10 +21,8 @@ use hyper::{Response, StatusCode};
 use keygate_core::pkbf::{self, Filter, Overwrite, Parameters};
 use keygate_core::{proof, unix_time};
 use rustls::{AlertDescription, RootCertStore};
-use serde_json::Value;
 
 use self::pki::{DemoParty, DemoPki};
-use super::admin_client::AdminClient;
 use super::run::SignalHandler;
 use super::{CliError, Exit, log, print, tls_client};
 use crate::config::{Config, ListenAddress};
@@ -71,7 +69,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     print(format_args!("Upstream server:             http://{upstream}"))?;
     print(format_args!("keygate:                     https://{address}"))?;
     print(format_args!("Status page:                 http://{}/\n", server.admin_address()))?;
-    show_clients(&pki, address, server.admin_address())?;
+    show_clients(&pki, address)?;
     if args.once {
         return Ok(Exit::Done);
     }
@@ -93,8 +91,8 @@ fn write(directory: &Path) -> Result<Exit, CliError> {
 const FILTER: &str = "compromised.pkbf";
 const PROOFS: &str = "proofs";
 
-/// Writes CA, certificates and keys, and a filter that holds the key of mallory, and the one of
-/// carol as if by chance. Returns the path of the filter.
+/// Writes CA, certificates and keys, and a filter that holds the keys of mallory and, as if by
+/// chance, of carol. Returns the path of the filter.
 ///
 /// The filter has a realistic size, because any key may be a false positive in a tiny one.
 fn create_files(directory: &Path) -> Result<(DemoPki, PathBuf), CliError> {
@@ -151,34 +149,25 @@ drain_timeout = "5s"
     Ok(Config::parse(&path, &text)?)
 }
 
-fn show_clients(pki: &DemoPki, address: SocketAddr, admin: &str) -> Result<(), CliError> {
+fn show_clients(pki: &DemoPki, address: SocketAddr) -> Result<(), CliError> {
     let response = get(pki, &pki.good, address)
         .map_err(|error| CliError::system("the client good was not admitted", error))?;
     print(format_args!("good is admitted:     {}", response.lines().next().unwrap_or_default()))?;
     // The first connection is held while the source is asked. The answer rejects the second one in
     // the handshake.
     let _ = get(pki, &pki.mallory, address);
-    let alert = match get(pki, &pki.mallory, address) {
-        Err(error) if tls_client::alert(&error) == Some(AlertDescription::AccessDenied) => {
-            "access_denied"
-        }
-        Err(error) if tls_client::alert(&error) == Some(AlertDescription::CertificateRevoked) => {
-            "certificate_revoked"
-        }
+    match get(pki, &pki.mallory, address) {
+        // The alert for a confirmed key. A key that is only in a filter gets `access_denied`.
+        Err(error) if tls_client::alert(&error) == Some(AlertDescription::CertificateRevoked) => {}
         Err(error) => return Err(CliError::system("the client mallory got another error", error)),
         Ok(_) => return Err(CliError::system("the demo", "the client mallory was admitted")),
-    };
-    let filter = filter_of_confirmed(admin)?;
-    print(format_args!("mallory is rejected:  TLS alert {alert}"))?;
-    print(format_args!(
-        "  because             the verdict on her key is \"confirmed\", found in the filter \"{filter}\" and proved by the source"
-    ))?;
+    }
+    print("mallory is rejected:  TLS alert certificate_revoked")?;
+    print("  because             her key is in the filter, and the source has a proof")?;
     let response = get(pki, &pki.carol, address)
         .map_err(|error| CliError::system("the client carol was not admitted", error))?;
     print(format_args!("carol is admitted:    {}", response.lines().next().unwrap_or_default()))?;
-    print(format_args!(
-        "  because             the source does not know her key: the hit in \"{filter}\" is a false positive"
-    ))
+    print("  because             the source does not know her key: the hit is a false positive")
 }
 
 /// Maximum time for a response, 60 s: longer than every timeout of the configuration.
@@ -215,27 +204,6 @@ fn start_source(parties: [&DemoParty; 2]) -> Result<SocketAddr, CliError> {
         response
     });
     started.map_err(|error| CliError::system("the source of the demo", error))
-}
-
-/// The filter with the key of a client that was rejected because its key is confirmed, from the
-/// report at the admin address. The worker adds the client after the alert.
-fn filter_of_confirmed(admin: &str) -> Result<String, CliError> {
-    let address = admin
-        .parse()
-        .map_err(|error: std::net::AddrParseError| CliError::system("the demo", error))?;
-    let admin = AdminClient::new(ListenAddress::Tcp(address), TIMEOUT)?;
-    let deadline = Instant::now() + TIMEOUT;
-    while Instant::now() < deadline {
-        let report: Value = admin.get_json("/report")?;
-        let clients = report.get("clients").and_then(Value::as_array).into_iter().flatten();
-        let mut confirmed =
-            clients.filter(|it| it["action"] == "reject" && it["verdict"] == "confirmed");
-        if let Some(filter) = confirmed.find_map(|it| it["filter"].as_str()) {
-            return Ok(filter.to_owned());
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Err(CliError::system("the demo", "the report has no rejected client"))
 }
 
 fn show_commands(directory: &Path, filter: &Path, address: SocketAddr) -> Result<(), CliError> {

@@ -29,7 +29,7 @@ struct Drained {
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let admin = AdminClient::of_proxy(&args.config.path(), TIMEOUT)?;
+    let admin = AdminClient::from_config(&args.config.path(), TIMEOUT)?;
     let request = serde_json::json!({ "drained": !args.undo }).to_string();
     let state: Drained = admin.post_json("/drain", request)?;
     if args.json {

@@ -21,7 +21,7 @@ use crate::config::{ConfigError, KeyLines, LocatedProblem};
 use crate::confirm::ConfirmError;
 use crate::process::sandbox::SandboxError;
 use crate::server::ServerError;
-use crate::snapshot::LoadError;
+use crate::sources::LoadError;
 
 /// Outcome of a command that ran to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! `keygate fetch`: downloads filters and lists, once or again and again.
+//! `keygate fetch`: downloads filters, lists and CRLs, once or again and again.
 
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -18,7 +18,7 @@ use super::{CliError, CliOutput, ConfigArgs, Exit, print_error, resolver, runtim
 use crate::config::{Config, SourceUrl};
 use crate::fetch::{BADKEYS_URL, FetchJob, FetchOutcome, FetchedFile, FileKind, write_textfile};
 use crate::resolver::Resolver;
-use crate::snapshot::ShrunkFile;
+use crate::sources::ShrunkFile;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -31,7 +31,7 @@ pub(super) struct Args {
     /// URL of badkeysdata.json on a mirror, with --badkeys.
     #[arg(long, requires = "badkeys", conflicts_with = "config", default_value = BADKEYS_URL, value_hint = ValueHint::Url)]
     url: String,
-    /// CAs that may issue the certificate of the source (PEM), with --badkeys. Default: those of
+    /// CAs that may issue the certificate of the source (PEM), with --badkeys. Default: the CAs of
     /// the system.
     #[arg(long, value_name = "FILE", requires = "badkeys", conflicts_with = "config", value_hint = ValueHint::FilePath)]
     trust_anchors: Option<PathBuf>,
@@ -59,6 +59,10 @@ const FIRST_BACK_OFF: Duration = Duration::from_secs(60);
 /// Part by which a pause is longer or shorter at random, so that machines that were started
 /// together do not load the source together.
 const JITTER: f64 = 0.1;
+
+/// Errors name settings of a configuration, most of which `--badkeys` lacks.
+const WITHOUT_CONFIGURATION: &str = "--badkeys has --url and --trust-anchors alone; write a configuration \
+    for other settings, or remove both files of the directory to go back to an older list";
 
 /// The outcome for one file.
 #[derive(Serialize)]
@@ -103,7 +107,7 @@ fn jobs(args: &Args) -> Result<Vec<FetchJob>, CliError> {
     if jobs.is_empty() {
         let path = path.display();
         let problem = format!(
-            "{path}: no filter and no list has a source, such as source = {{ url = \"https://HOST/FILE\" }}"
+            "{path}: no filter, list or CRL has a source, such as source = {{ url = \"https://HOST/FILE\" }}"
         );
         return Err(CliError::Usage(problem));
     }
@@ -218,6 +222,12 @@ fn show(args: &Args, job: &FetchJob, outcome: &FetchOutcome) -> Result<bool, Cli
     };
     if let Some(error) = &error {
         print_error(&format_args!("{kind} {name:?}: {error}"));
+        if args.badkeys.is_some() {
+            print_error(&WITHOUT_CONFIGURATION);
+        }
+    }
+    for error in file.into_iter().flat_map(|file| &file.errors) {
+        print_error(&format_args!("{kind} {name:?}: {error}; another source has the file"));
     }
     let deprecation = file.and_then(|file| file.deprecation.as_deref());
     if let Some(text) = deprecation {

@@ -12,7 +12,7 @@ use keygate_core::pkbf::{self, FilterFile};
 
 use super::progress::PerKeyOutput;
 use super::{CliError, CliOutput, Exit, accept, print, print_error, print_json};
-use crate::snapshot::GuardFile;
+use crate::sources::GuardFile;
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum FilterCommand {

@@ -29,7 +29,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let admin = AdminClient::of_proxy(&args.config.path(), args.timeout)?;
+    let admin = AdminClient::from_config(&args.config.path(), args.timeout)?;
     let Err(error) = admin.get("/readyz") else {
         return Ok(Exit::Done);
     };

@@ -8,7 +8,7 @@ mod report;
 
 use std::fmt::Display;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufReader, Read};
 
 use clap::ValueHint;
 use keygate_core::regular_file::explain;
@@ -129,17 +129,13 @@ impl InputCounts {
     }
 }
 
-/// Maximum number of unusable places of one argument that are reported; the rest is counted. Of a
-/// file below a directory, only the first place is reported.
+/// Maximum number of unusable places of one argument that are reported; the rest is counted. Only
+/// the first place of a file below a directory is reported.
 const MAX_PLACES: u64 = 10;
 
 /// Maximum number of PKCS #12 stores in one input that are decrypted. Each takes some seconds at
 /// most, and asks for a passphrase. Further ones are reported as unusable.
 const MAX_STORES: u64 = 10;
-
-/// Maximum size of a line of a report, in bytes. A client with a long subject has less than 8 KiB.
-/// The rest of a longer line is unusable.
-const MAX_LINE: u64 = 64 << 10;
 
 /// Bytes per read.
 const CHUNK_SIZE: usize = 64 << 10;
@@ -178,7 +174,7 @@ fn for_each(
     visit: impl FnMut(FoundSubject<'_>) -> Result<(), CliError>,
 ) -> Result<InputCounts, CliError> {
     let passphrase = passphrase.source()?;
-    let progress = InputProgress::new(inputs, per_key_output);
+    let progress = InputProgress::new(per_key_output);
     let counts = InputCounts::default();
     let mut reader = InputReader {
         progress,
@@ -192,7 +188,7 @@ fn for_each(
         store_count: 0,
     };
     let outcome = inputs.iter().try_for_each(|input| reader.read_argument(input));
-    reader.progress.finish();
+    drop(reader.progress);
     if outcome.is_ok() && reader.counts.inputs == 0 && !inputs.is_empty() {
         reader.counts.unusable += 1; // a wrong path in a script must not pass as clean
         print_error(&"no input: there is no file below the directory that was given");
@@ -305,7 +301,7 @@ impl<V: FnMut(FoundSubject<'_>) -> Result<(), CliError>> InputReader<V> {
             is_first = false;
             let before = self.counts.keys;
             scanner.push(chunk, &mut |finding| self.handle(input, finding, &mut outcome));
-            self.progress.advance(read as u64, self.counts.keys - before);
+            self.progress.advance(self.counts.keys - before);
         }
         scanner.finish(&mut |finding| self.handle(input, finding, &mut outcome));
         outcome
@@ -315,24 +311,23 @@ impl<V: FnMut(FoundSubject<'_>) -> Result<(), CliError>> InputReader<V> {
     fn read_report(&mut self, input: &str, source: impl Read) -> Result<(), CliError> {
         let mut source = BufReader::new(source);
         for number in 1.. {
-            let mut line = Vec::new();
-            match source.by_ref().take(MAX_LINE).read_until(b'\n', &mut line) {
-                Ok(0) => break,
-                Ok(_) if line.trim_ascii().is_empty() => {}
-                Ok(read) => match report::parse(&line) {
-                    Ok(Some(ReportedKey { spki, encoding })) => {
-                        self.counts.keys += 1;
-                        self.progress.advance(read as u64, 1);
-                        let key = FoundKey { input, line: Some(number), spki: &spki };
-                        (self.visit)(FoundSubject::Reported { key, encoding })?;
-                    }
-                    Ok(None) => {} // a client about whose key there is no question
-                    Err(error) => self.record_unusable(input, Some(number), &error),
-                },
+            let line = match report::next_line(&mut source) {
+                Ok(Some(line)) => line,
+                Ok(None) => break,
                 Err(error) => {
                     self.record_unusable(input, Some(number), &explain(&error));
                     break;
                 }
+            };
+            match report::parse(&line) {
+                Ok(Some(ReportedKey { spki, encoding })) => {
+                    self.counts.keys += 1;
+                    self.progress.advance(1);
+                    let key = FoundKey { input, line: Some(number), spki: &spki };
+                    (self.visit)(FoundSubject::Reported { key, encoding })?;
+                }
+                Ok(None) => {}
+                Err(error) => self.record_unusable(input, Some(number), &error),
             }
         }
         Ok(())

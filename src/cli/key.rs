@@ -69,7 +69,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
 fn failed_checks(key: &FoundKey<'_>) -> Option<Vec<&'static str>> {
     let public_key = PublicKey::parse(key.spki);
     let fingerprint = || Fingerprint::of(key.spki);
-    let strength = KeyStrength::of(&public_key, WeakChecks::ALL, fingerprint);
+    let strength = KeyStrength::new(&public_key, WeakChecks::ALL, fingerprint);
     let failed = strength.failed.iter().map(WeakCheck::as_str);
     (!strength.is_oversize).then(|| failed.collect())
 }

@@ -6,7 +6,7 @@ mod info;
 mod query;
 
 use super::{CliError, Exit, accept};
-use crate::snapshot::GuardFile;
+use crate::sources::GuardFile;
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum ListCommand {

@@ -53,7 +53,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let clean = ProbeClient::new(args, &args.clean)?;
     let mut compromised = ProbeClient::new(args, &args.compromised)?;
     compromised.address = clean.address;
-    let issuer = |client: &ProbeClient| CertificateSummary::of(&client.certificate).issuer;
+    let issuer = |client: &ProbeClient| CertificateSummary::new(&client.certificate).issuer;
     if issuer(&clean) != issuer(&compromised) {
         let problem = "the two certificates have different issuers, so that a rejection may not be about the key; use certificates of one CA";
         return Err(CliError::Operation(problem.to_owned()));

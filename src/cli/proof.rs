@@ -22,8 +22,8 @@ pub(super) enum ProofCommand {
     /// compromised.
     ///
     /// Writes FINGERPRINT.jws into a directory, for use as `confirm.proofs` or on a mirror. An
-    /// elliptic-curve key has two files, one for each form of its point. The statement is the one
-    /// of pwnedkeys. A proof cannot be withdrawn. On a terminal, --yes is required.
+    /// elliptic-curve key has two files, one for each form of its point. The statement is the same
+    /// as in pwnedkeys. A proof cannot be withdrawn. On a terminal, --yes is required.
     Create(create::Args),
     /// Verify a proof without a network: exit code 0 if it proves that a given key is compromised.
     ///

@@ -57,7 +57,7 @@ struct RejectedFile {
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let file = args.config.path();
-    let admin = AdminClient::of_proxy(&file, args.timeout)?;
+    let admin = AdminClient::from_config(&file, args.timeout)?;
     let response: Value = admin.post_json("/reload", "{}".to_owned())?;
     let Reloaded { generation, pending, rejected, restart_needed, warnings } =
         admin.parse_value(&response)?;

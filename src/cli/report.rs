@@ -51,7 +51,8 @@ struct ReportedHit {
     service: String,
     verdict: String,
     action: String,
-    /// `not_allowed` for a client that no rule names.
+    /// `not_allowed` for a client that no rule names, `not_vouched` for one whose CA may not vouch for
+    /// it.
     result: Option<String>,
     /// `null` if the host that asked an authorizer did not send it.
     address: Option<String>,
@@ -75,7 +76,7 @@ struct ReportedHit {
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let client = AdminClient::of_proxy(&args.config.path(), TIMEOUT)?;
+    let client = AdminClient::from_config(&args.config.path(), TIMEOUT)?;
     let report: ReportBody = client.get_json("/report")?;
     let from = unix_time::now().saturating_sub(args.since.as_secs());
     let hits = report.clients.into_iter().map(|value| {
@@ -162,7 +163,7 @@ impl ReportedHit {
             return String::new();
         }
         let found = self.found_fingerprint.as_deref();
-        let lines = to_admit(&self.client, found, self.result.is_some());
+        let lines = to_admit(&self.client, found, self.result.as_deref());
         lines.lines().map(printable).collect::<Vec<_>>().join("\n")
     }
 }

@@ -1,7 +1,7 @@
 //! `keygate service`: decides about the files of services and authorizers.
 
 use super::{CliError, Exit, accept};
-use crate::snapshot::GuardFile;
+use crate::sources::GuardFile;
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum ServiceCommand {

@@ -25,7 +25,7 @@ pub(super) struct Args {
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let admin = AdminClient::of_proxy(&args.config.path(), TIMEOUT)?;
+    let admin = AdminClient::from_config(&args.config.path(), TIMEOUT)?;
     let mut output = CliOutput::new();
     let service = args.service.as_deref().unwrap_or_default();
     let query = format!("?service={}", utf8_percent_encode(service, NON_ALPHANUMERIC));

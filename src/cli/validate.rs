@@ -12,14 +12,15 @@ use keygate_core::unix_time::{self, dated};
 use super::counted::{counted, counted_entries};
 use super::{CliError, ConfigFile, Exit, authorizer_hosts, print, print_error, resolver, runtime};
 use crate::config::{
-    AdminCommands, AuthorizerConfig, CanaryConfig, Config, ConfirmConfig, ListenAddress,
-    ServiceConfig,
+    AdminCommands, AuthorizerConfig, CanaryConfig, Config, ConfirmConfig, KeyLines, ListenAddress,
+    PlacedProblem, ServiceConfig,
 };
 use crate::confirm::DirectSource;
 use crate::listen;
 use crate::metrics::ControlMetrics;
 use crate::server::{self, ServerError};
-use crate::snapshot::{ExposedKeyFile, JudgementLinks, Loader, Report, Warning};
+use crate::snapshot::{Loader, Report};
+use crate::sources::{ExposedKeyFile, JudgementLinks, Warning};
 use crate::traces::ExportTask;
 
 #[derive(Debug, clap::Args)]
@@ -141,6 +142,13 @@ impl Checked {
         let open_commands = open_commands(&config);
         let (source, failures) = (Vec::new(), Vec::new());
         let mut checked = Self { config, report: loader.report(), source, failures };
+        let lines = KeyLines::read(path);
+        for warning in &mut checked.report.warnings {
+            let problem =
+                PlacedProblem { place: warning.place.take(), problem: warning.text.clone() };
+            let located = lines.locate(vec![problem]);
+            warning.text = located.iter().map(ToString::to_string).collect();
+        }
         checked.warn(foreign);
         checked.warn(open_commands);
         if let Some(confirm) = checked.config.confirm.clone()
@@ -161,7 +169,7 @@ impl Checked {
     }
 
     /// Reads the files of the source of proofs, and describes what it will be asked. Checks the
-    /// canary of a directory, and with `online` that of a URL.
+    /// canary of a directory, and with `online` the canary of a URL.
     fn check_source(
         &mut self,
         path: &Path,
@@ -286,9 +294,9 @@ fn line_of_service(service: &ServiceConfig) -> String {
 /// The line about an authorizer, and the configuration of its host.
 fn lines_of_authorizer(config: &AuthorizerConfig) -> Vec<String> {
     let AuthorizerConfig { name, protocol, listen, certificate_from, .. } = config;
-    let verified = match &config.client_auth.trust_anchors {
-        Some(_) => "verified by keygate",
-        None => "verified by the host",
+    let verified = match config.client_auth.has_cas() {
+        true => "verified by keygate",
+        false => "verified by the host",
     };
     let (protocol, actions) = (protocol.as_str(), actions(&config.policy));
     let line = format!(

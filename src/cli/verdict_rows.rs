@@ -1,6 +1,5 @@
 //! Rows with verdicts on keys: the output of `query` and `diff` for filters and lists.
 
-use std::fmt::Display;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -124,9 +123,10 @@ impl QueryRow<'_> {
 /// Prints a property of two files. A different value is marked with `*`.
 pub(super) fn print_compared(
     output: &mut CliOutput,
-    name: impl Display,
-    [before, after]: [String; 2],
+    name: &str,
+    [before, after]: [&(impl AsRef<str> + ?Sized); 2],
 ) -> Result<(), CliError> {
+    let (before, after) = (before.as_ref(), after.as_ref());
     let mark = if before == after { ' ' } else { '*' };
-    output.line(format_args!("{mark} {name}{before:<24}{after}"))
+    output.line(format_args!("{mark} {name:<16}{before:<40}{after}"))
 }

@@ -3,13 +3,14 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
+use keygate_core::guard::JudgedAt;
 use keygate_core::spki::{self, Fingerprint};
 use keygate_core::tls::{self, CertificateSummary, HandshakeResult};
+use keygate_wire::permit::network_of;
 use rustls::pki_types::CertificateDer;
 use tracing::info;
 
 use super::{LoggedClient, RefusalLog, bounded, log_dropped};
-use crate::permit::network_of;
 use crate::snapshot::Service;
 
 /// Maximum keys and server names of one network and result that have a line of their own per
@@ -52,13 +53,19 @@ impl RefusalLog {
         if !is_of_client(failed.result) {
             return;
         }
+        if let (HandshakeResult::NotVouched, Some(service), Some(leaf)) =
+            (failed.result, failed.service, failed.leaf)
+        {
+            let (address, stage) = (Some(failed.peer.ip()), JudgedAt::FullHandshake);
+            self.remember_not_vouched(address, &service.config.name, leaf, stage);
+        }
         let now = Instant::now();
         let permitted = self.failures.permit(self.failure_key(failed, now), now);
         log_dropped(self.failures.take_dropped(now));
         let Some(left_out) = permitted else { return };
-        let client = failed.leaf.map(CertificateSummary::of);
+        let client = failed.leaf.map(CertificateSummary::new);
         let LoggedClient { subject, issuer, serial, fingerprint, dns_names, uris, .. } =
-            LoggedClient::of(client.as_ref());
+            LoggedClient::new(client.as_ref());
         info!(
             target: "keygate::handshake",
             peer = %failed.peer,
@@ -105,6 +112,7 @@ fn is_of_client(result: HandshakeResult) -> bool {
         HandshakeResult::BadSignature
         | HandshakeResult::Expired
         | HandshakeResult::NoCertificate
+        | HandshakeResult::NotVouched
         | HandshakeResult::Revoked
         | HandshakeResult::UnknownIssuer
         | HandshakeResult::UnknownName

@@ -4,11 +4,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use keygate_core::guard::{Decision, JudgedAt, Judgement, NameCheck};
+use keygate_wire::permit::network_of;
 use rustls::pki_types::CertificateDer;
 use tracing::warn;
 
 use super::{AskedClient, LoggedClient, RefusalLog, bounded, log_dropped};
-use crate::permit::network_of;
 use crate::recent_hits::RecentHit;
 use crate::snapshot::Service;
 
@@ -120,7 +120,7 @@ fn log_hit(peer: &HitPeer<'_>, hit: &RecentHit, outcome: &str, left_out: u64) {
         HitPeer::Client(peer) => (Some(peer), None),
     };
     let LoggedClient { subject, issuer, serial, fingerprint, dns_names, uris, emails } =
-        LoggedClient::of(hit.client.as_ref());
+        LoggedClient::new(hit.client.as_ref());
     let found = &hit.source;
     let proof_of_key = found.proof.as_deref();
     warn!(

@@ -15,8 +15,8 @@ use super::keys::{table, words};
 use super::policy::{AskedPolicy, RawPolicy};
 use super::units::{Bounded, DurationText, Positive, SizeText};
 use super::{
-    AlpnProtocol, ClientAuthMode, ExpiredCrl, KeyPlace, ListenAddress, Networks, RevocationDepth,
-    TlsVersion,
+    AlpnProtocol, BoundCa, ClientAuthMode, CrlConfig, ExpiredCrl, KeyPlace, ListenAddress,
+    Networks, RevocationDepth, TlsVersion,
 };
 
 /// An authorizer, which answers questions of other proxies about their clients.
@@ -28,7 +28,7 @@ pub struct AuthorizerConfig {
     pub listen: ListenAddress,
     /// Permission bits of the Unix socket. Default: 0660.
     pub socket_mode: u32,
-    /// Group of the Unix socket. Default: that of the process.
+    /// Group of the Unix socket. Default: the group of the process.
     pub socket_group: Option<SocketGroup>,
     /// Protocol of the questions.
     pub protocol: AuthorizerProtocol,
@@ -48,7 +48,7 @@ pub struct AuthorizerConfig {
     pub limits: AuthorizerLimits,
     /// Decision for each verdict.
     pub policy: Policy,
-    /// Whether the authorizer starts although its own key, or that of a trust anchor, is a hit.
+    /// Whether the authorizer starts although its own key, or a trust anchor's, is a hit.
     /// Default: false.
     pub allow_compromised_own_key: bool,
     /// Header that carries the verdict in an answer over HTTP and gRPC. Default:
@@ -70,8 +70,9 @@ impl AuthorizerConfig {
             .tls
             .iter()
             .flat_map(|tls| [&tls.certificate, &tls.private_key].into_iter().chain(&tls.client_ca));
-        let ClientChecks { trust_anchors, intermediates, crls, .. } = &self.client_auth;
-        let clients = trust_anchors.iter().chain(intermediates).chain(crls);
+        let ClientChecks { trust_anchors, cas, intermediates, crls, .. } = &self.client_auth;
+        let cas = trust_anchors.iter().chain(cas.iter().map(|ca| &ca.file));
+        let clients = cas.chain(intermediates).chain(crls.iter().map(|crl| &crl.path));
         tls.chain(clients).map(PathBuf::as_path).collect()
     }
 }
@@ -282,8 +283,16 @@ table! {
     }
 }
 
+impl ClientChecks {
+    /// Whether keygate verifies clients itself.
+    #[must_use]
+    pub fn has_cas(&self) -> bool {
+        self.trust_anchors.is_some() || !self.cas.is_empty()
+    }
+}
+
 impl AuthorizerTls {
-    /// What the server of an authorizer with this protocol offers.
+    /// The offers of an authorizer with this protocol to its hosts.
     #[must_use]
     pub fn server_settings(&self, protocol: AuthorizerProtocol) -> ServerSettings<'static> {
         ServerSettings {
@@ -295,7 +304,7 @@ impl AuthorizerTls {
 }
 
 table! {
-    /// Checks of the client's certificate, in addition to those of the host. The policy of the
+    /// Checks of the client's certificate, in addition to the host's. The policy of the
     /// authorizer has the rules by name.
     #[derive(Clone, PartialEq, Eq)]
     pub struct ClientChecks "", check check::client_checks {
@@ -303,9 +312,11 @@ table! {
             "`optional`: a client without a certificate is `unchecked`, for which `on_unchecked` must be `flag` or `header`. A certificate whose key cannot be checked is denied.",
         pub trust_anchors: Option<PathBuf> => NextRequest
             "PEM: the CAs whose clients are accepted. keygate then verifies chain, dates and CRLs of what the host sends, with each question. The file may hold intermediates, because most hosts send the leaf alone.",
+        pub cas: Vec<BoundCa> = [] => NextRequest
+            "As [`services.client_auth.cas`](#servicesclient_authcas).",
         pub intermediates: Option<PathBuf> => NextRequest
             "PEM: further intermediate CAs. They complete the chains of clients, and their CRLs are accepted.",
-        pub crls: Vec<PathBuf> = [] => NextRequest
+        pub crls: Vec<CrlConfig> = [] => NextRequest
             "As [`services.client_auth.crls`](#servicesclient_auth).",
         pub expired_crl: ExpiredCrl = "reject" => NextRequest
             "As [`services.client_auth.expired_crl`](#servicesclient_auth).",

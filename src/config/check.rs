@@ -20,7 +20,7 @@ use keygate_core::guard::Exception;
 
 pub(super) use self::admin::admin;
 pub(super) use self::authorizer::client_checks;
-pub(super) use self::fetch::{MAX_FINGERPRINTS_SIZE, confirm, filter, traces};
+pub(super) use self::fetch::{CrlSource, MAX_FINGERPRINTS_SIZE, confirm, filter, traces};
 pub(super) use self::service::{alpn, upstream};
 pub(super) use self::texts::*;
 pub(super) use self::urls::*;

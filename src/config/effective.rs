@@ -116,7 +116,10 @@ fn default(document: &Document<'_>, table: &str, key: &Key) -> Option<String> {
     let applies = match key.name {
         "socket_mode" => text_of("listen").is_some_and(|it| it.starts_with("unix:")),
         "cache_for" => text_of("protocol").as_deref() == Some("http"),
-        "expired_crl" | "revocation" => text_of("trust_anchors").is_some(),
+        "expired_crl" | "revocation" => {
+            let has_cas = |key| document.value(&format!("{table}.{key}")).is_some();
+            has_cas("trust_anchors") || has_cas("cas")
+        }
         _ => true,
     };
     key.default.filter(|_| applies).map(str::to_owned)

@@ -1,9 +1,9 @@
-//! The model of the source of a file: where `keygate fetch` downloads a filter or list.
+//! The model of the source of a file: where `keygate fetch` downloads a filter, a list or CRLs.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::check::{FileUrl, ProxyUrl, RedirectHost};
+use super::check::{CrlSource, FileUrl, ProxyUrl, RedirectHost};
 use super::keys::table;
 use super::units::Positive;
 use super::{ClientCertificateFiles, SourceUrl};
@@ -16,12 +16,12 @@ pub(crate) const SYSTEM_TRUST_ANCHORS: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// The source of a filter or list. Only `keygate fetch` uses it; the proxy never downloads a file.
+/// The source of a filter, a list or CRLs. Only `keygate fetch` uses it; the proxy never downloads a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FetchConfig {
     /// URL of the file; of `badkeysdata.json` for a blocklist.
     pub url: SourceUrl,
-    /// PEM file of the CAs that may issue the certificate of the source. Default: those of the
+    /// PEM file of the CAs that may issue the certificate of the source. Default: the CAs of the
     /// system.
     pub trust_anchors: Option<PathBuf>,
     /// File of header fields for the server of `url`, and of `Proxy-Authorization` for the proxy.
@@ -46,7 +46,7 @@ table! {
     /// The source as it is written.
     pub(super) struct RawFetch "Optional: where [`keygate fetch`](fetch.md) downloads the file. The proxy itself downloads nothing and does not read this table." {
         pub(super) url: SourceUrl as FileUrl => AtOnce
-            r#"URL of the file; for a list with `format = "badkeys"` that of `badkeysdata.json`, for example `https://update.badkeys.info/v0/badkeysdata.json`. `https://`, or `http://` to loopback; to another machine `http://` needs `minisign_key`. It may have a query, which no message shows."#,
+            r#"URL of the file; for a list with `format = "badkeys"` the URL of `badkeysdata.json`, for example `https://update.badkeys.info/v0/badkeysdata.json`. `https://`, or `http://` to loopback; to another machine `http://` needs `minisign_key`. It may have a query, which no message shows."#,
         pub(super) trust_anchors: Option<PathBuf> => AtOnce
             "PEM file of the CAs that may issue the certificate of the source. Without it: the CAs of the system.",
         pub(super) headers: Option<PathBuf> => AtOnce
@@ -70,8 +70,25 @@ table! {
     }
 }
 
+/// A file with CRLs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CrlConfig {
+    /// Path of the file.
+    pub path: PathBuf,
+    /// Where `keygate fetch` downloads the file: the first source that has a usable list.
+    pub sources: Vec<FetchConfig>,
+}
+
+table! {
+    /// A file with CRLs that has sources, as it is written.
+    pub(super) struct RawCrl "" {
+        pub(super) path: PathBuf,
+        pub(super) source: Vec<FetchConfig> as Vec<CrlSource>,
+    }
+}
+
 impl SourceUrl {
-    /// Whether the URL is that of a `blocklist.dat`, packed or not, and not of its metadata.
+    /// Whether the URL names a `blocklist.dat`, packed or not, and not its metadata.
     #[must_use]
     pub fn is_blocklist(&self) -> bool {
         [".dat", ".xz"].iter().any(|end| self.path.ends_with(end))

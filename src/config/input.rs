@@ -20,7 +20,8 @@ pub(super) const MAX_PROBLEMS: usize = 100;
 
 /// Keys whose value may be a secret: a key or token in place of a path, a password in a URL. No
 /// message about its form has it.
-const SECRETS: [&str; 6] = ["api_key", "endpoint", "headers", "private_key", "proxy", "url"];
+const SECRETS: [&str; 7] =
+    ["api_key", "endpoint", "headers", "private_key", "proxy", "source", "url"];
 
 /// Text in place of a value that may be a secret.
 const HIDDEN: &str = "the value";
@@ -44,7 +45,7 @@ struct Reader<'v> {
 pub(super) struct Input<'v> {
     reader: &'v Reader<'v>,
     value: &'v DeValue<'v>,
-    /// The bytes of the value; those of its table if it is a default.
+    /// The bytes of the value; the bytes of its table if it is a default.
     span: Range<usize>,
     /// Such as `services[0].limits.idle_timeout`; the document itself has the empty path.
     path: String,

@@ -70,7 +70,7 @@ impl Key {
 
     /// Gives all keys of a table that is used twice the effect of a reload of this place.
     pub(super) fn with(mut self, reload: Reload) -> Self {
-        if let Form::Table(table) = &mut self.form {
+        if let Some(table) = self.form.table_mut() {
             table.keys.iter_mut().for_each(|key| key.reload = reload);
         }
         Self { reload, ..self }
@@ -78,7 +78,7 @@ impl Key {
 
     /// Gives the key, or a table that is used twice, the meaning of this place.
     pub(super) fn meaning(mut self, meaning: &'static str) -> Self {
-        if let Form::Table(table) = &mut self.form {
+        if let Some(table) = self.form.table_mut() {
             table.text = meaning;
         }
         Self { meaning, ..self }
@@ -94,6 +94,11 @@ impl Form {
     /// The keys of the table, or of each table of the array.
     pub(super) fn table(&self) -> Option<&Table> {
         let form = if let Self::List(items) = self { items.as_ref() } else { self };
+        if let Self::Table(table) = form { Some(table) } else { None }
+    }
+
+    fn table_mut(&mut self) -> Option<&mut Table> {
+        let form = if let Self::List(items) = self { items.as_mut() } else { self };
         if let Self::Table(table) = form { Some(table) } else { None }
     }
 }

@@ -1,4 +1,4 @@
-//! The table of a policy: the global one, and those of services and authorizers.
+//! The table of a policy: the global one, and the tables of services and authorizers.
 
 use std::sync::Arc;
 use std::time::Duration;

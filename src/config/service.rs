@@ -7,14 +7,16 @@ use std::time::Duration;
 
 use hyper::header::HeaderName;
 use ipnet::IpNet;
-use keygate_core::guard::{AllowRules, Policy};
+use keygate_core::guard::{AllowRules, NameBounds, Policy};
 use keygate_core::tls::ServerSettings;
 
 use super::check::{self, Address, Name, ServerNameText};
 use super::keys::{table, words};
 use super::policy::RawPolicy;
 use super::units::{Bounded, Positive, SizeText};
-use super::{AlpnProtocol, ExpiredCrl, KeyPlace, RevocationDepth, TlsVersion, UpstreamConfig};
+use super::{
+    AlpnProtocol, CrlConfig, ExpiredCrl, KeyPlace, RevocationDepth, TlsVersion, UpstreamConfig,
+};
 
 /// A service behind the proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,13 +39,15 @@ pub struct ServiceConfig {
     pub server_names: Vec<String>,
     /// Certificate and protocol versions.
     pub tls: TlsConfig,
-    /// PEM file of the CAs whose clients are accepted.
-    pub trust_anchors: PathBuf,
-    /// PEM file of intermediate CAs whose CRLs are accepted, in addition to those of
+    /// PEM file of CAs whose clients are accepted, whatever names they have.
+    pub trust_anchors: Option<PathBuf>,
+    /// The CAs that may vouch for some names only.
+    pub cas: Vec<BoundCa>,
+    /// PEM file of intermediate CAs whose CRLs are accepted, in addition to the CAs of
     /// `trust_anchors`.
     pub intermediates: Option<PathBuf>,
     /// CRL files. If there are any, each client's issuer must have one.
-    pub crls: Vec<PathBuf>,
+    pub crls: Vec<CrlConfig>,
     /// How to treat an expired CRL. Default: reject.
     pub expired_crl: ExpiredCrl,
     /// The certificates of a path whose revocation is checked. Default: all.
@@ -60,7 +64,7 @@ pub struct ServiceConfig {
     pub limits: LimitsConfig,
     /// Decision for each verdict.
     pub policy: Policy,
-    /// Whether the service starts although its own key, or that of a trust anchor, is a hit.
+    /// Whether the service starts although its own key, or a trust anchor's, is a hit.
     /// Default: false.
     pub allow_compromised_own_key: bool,
     /// Maximum time for an evicted connection to finish before it is closed. Default: 10 s.
@@ -79,9 +83,11 @@ impl ServiceConfig {
     /// The paths of all files that the service names.
     #[must_use]
     pub fn files(&self) -> Vec<&Path> {
-        let own = [&self.tls.certificate, &self.tls.private_key, &self.trust_anchors];
+        let own = [&self.tls.certificate, &self.tls.private_key].into_iter();
+        let cas = self.trust_anchors.iter().chain(self.cas.iter().map(|ca| &ca.file));
+        let crls = self.crls.iter().map(|crl| &crl.path);
         let mut files: Vec<&PathBuf> =
-            own.into_iter().chain(&self.intermediates).chain(&self.crls).collect();
+            own.chain(cas).chain(&self.intermediates).chain(crls).collect();
         if let Some(tls) = &self.upstream.tls {
             files.push(&tls.trust_anchors);
             let identity = tls.identity.iter();
@@ -126,12 +132,13 @@ table! {
 
 table! {
     pub(super) struct RawClientAuth "" {
-        pub(super) trust_anchors: PathBuf => AtOnce
-            "PEM: the CAs whose clients are accepted, and [pinned certificates](policy.md#trust-anchors) of clients. A CA outside its validity is not used.",
+        pub(super) trust_anchors: Option<PathBuf> => AtOnce
+            "PEM: the CAs whose clients are accepted, and [pinned certificates](policy.md#trust-anchors) of clients. A CA outside its validity is not used. Required without `cas`.",
+        pub(super) cas: Vec<BoundCa> = [],
         pub(super) mode: ClientAuthMode = "required" => AtOnce
             "`optional`: a client without a certificate is `unchecked`, for which `on_unchecked` must be `flag` or `header`.",
-        pub(super) crls: Vec<PathBuf> = [] => AtOnce
-            "Files with CRLs, 128 MiB each at most: one CRL in DER, or any number in PEM. Text outside of the PEM sections is ignored. Binary data and base64 of DER there, and a CRL in a section with another label than `X509 CRL`, are an error. If there are any, the issuer of each client needs one. They are [verified when they are loaded](policy.md#revocation-lists).",
+        pub(super) crls: Vec<CrlConfig> = [] => AtOnce
+            "Files with CRLs, 128 MiB each at most: one CRL in DER, or any number in PEM. `{ path = \"clients.crl\", source = [\"http://pki.example.com/clients.crl\"] }` is a file that [`keygate fetch`](fetch.md#crls) downloads. Text outside of the PEM sections is ignored. Binary data and base64 of DER there, and a CRL in a section with another label than `X509 CRL`, are an error. If there are any, the issuer of each client needs one. They are [verified when they are loaded](policy.md#revocation-lists).",
         pub(super) intermediates: Option<PathBuf> => AtOnce
             "PEM: intermediate CAs whose CRLs are accepted. Each must have been issued by a CA in `trust_anchors` or by another one in the file. Clients present their intermediates themselves.",
         pub(super) expired_crl: ExpiredCrl = "reject" => AtOnce
@@ -141,6 +148,32 @@ table! {
         pub(super) max_new_hits: Option<usize> => AtOnce
             "Maximum number of recently admitted clients that a change may newly reject. An update of CAs or CRLs above it [waits](policy.md#an-update-that-rejects-many-clients) for `keygate service accept`; a configuration above it is rejected.",
         pub(super) allow: Option<Arc<AllowRules>>,
+    }
+}
+
+/// A file with CAs that may vouch for some names only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BoundCa {
+    /// PEM file of the CAs.
+    pub file: PathBuf,
+    /// The names that they may vouch for.
+    pub bounds: Arc<NameBounds>,
+}
+
+table! {
+    pub(super) struct RawBoundCa "An array of tables: CAs, each file with the names that its CAs [may vouch for](policy.md#who-may-vouch-for-whom). A client whose certificate has another name is rejected. Kinds of names count that a rule in `allow` or any of these tables has, and SPIFFE IDs always. A table or a list without a name is an error. A CA that is in `trust_anchors` as well has these bounds." {
+        pub(super) file: PathBuf => AtOnce
+            "PEM: the CAs and pinned certificates, as in `trust_anchors`.",
+        pub(super) spiffe: Option<Vec<String>> => AtOnce
+            "Trust domains of SPIFFE IDs, such as `example.org`, without wildcards.",
+        pub(super) dns: Option<Vec<String>> => AtOnce
+            r#"DNS names. `"*.example.com"` stands for one label, `"**.example.com"` for one or more; neither for `example.com`."#,
+        pub(super) email: Option<Vec<String>> => AtOnce
+            "Hosts of email addresses, in the form of `dns`.",
+        pub(super) common_names: Option<Vec<String>> => AtOnce
+            "Common names of the subject, character for character.",
+        pub(super) organizational_units: Option<Vec<String>> => AtOnce
+            "Organizational units of the subject, character for character.",
     }
 }
 
@@ -186,7 +219,7 @@ table! {
 }
 
 impl TlsConfig {
-    /// What the server of the service offers.
+    /// The offers of the service to its clients.
     #[must_use]
     pub fn server_settings(&self) -> ServerSettings<'_> {
         ServerSettings {

@@ -143,7 +143,7 @@ impl fmt::Display for ServerConfig {
 words! {
     /// The selection of the server for a request.
     pub enum Balance {
-        /// The one of two random servers that has fewer in-flight requests of this worker.
+        /// The server with fewer in-flight requests of this worker, of two random ones.
         LeastRequests = "least-requests",
         /// A random server.
         Random = "random",

@@ -1,4 +1,4 @@
-//! What is known: the answers of this process, and when they end.
+//! The known answers of this process, and when they end.
 
 mod state_file;
 #[cfg(test)]

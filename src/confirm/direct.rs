@@ -13,7 +13,7 @@ use super::source::Source;
 use super::source_files::ConfirmError;
 use crate::config::ConfirmConfig;
 use crate::resolver::Resolver;
-use crate::snapshot::ExposedKeyFile;
+use crate::sources::ExposedKeyFile;
 
 /// A source that a command queries directly.
 #[derive(Debug)]

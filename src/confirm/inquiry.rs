@@ -44,10 +44,10 @@ impl Inquiry {
     pub fn new(config: &Config, answers: CurrentAnswers, metrics: &ConfirmMetrics) -> Self {
         let Some(confirm) = &config.confirm else { return Self(None) };
         let has_directory = confirm.proofs.is_some() || config.state_dir.is_some();
-        Self::of_source(confirm, has_directory, answers, metrics)
+        Self::from_source(confirm, has_directory, answers, metrics)
     }
 
-    pub(super) fn of_source(
+    pub(super) fn from_source(
         config: &ConfirmConfig,
         has_directory: bool,
         answers: CurrentAnswers,

@@ -13,7 +13,7 @@ const MAX_BACK_OFF: Duration = Duration::from_secs(5 * 60);
 
 /// A token bucket, and the pauses that the source has requested or caused by its failures.
 #[derive(Debug)]
-pub(super) struct SourcePace {
+pub(crate) struct SourcePace {
     /// Maximum number of queries a second.
     rate: f64,
     /// Requests that may be sent at once, at `refilled_at`. Below 0 after a query of several
@@ -27,7 +27,7 @@ pub(super) struct SourcePace {
 }
 
 impl SourcePace {
-    pub(super) fn new(rate: u32, now: Instant) -> Self {
+    pub(crate) fn new(rate: u32, now: Instant) -> Self {
         let rate = f64::from(rate);
         Self { rate, tokens: BURST, refilled_at: now, paused_until: None, failures: 0 }
     }
@@ -38,13 +38,13 @@ impl SourcePace {
     }
 
     /// Takes tokens for requests to the URL. Further requests wait until all of them are refilled.
-    pub(super) fn take_tokens(&mut self, count: usize, now: Instant) {
+    pub(crate) fn take_tokens(&mut self, count: usize, now: Instant) {
         self.tokens = self.tokens_at(now) - count as f64;
         self.refilled_at = now;
     }
 
     /// When the URL may get the next request; `now` if it may get one at once.
-    pub(super) fn opens_at(&self, now: Instant) -> Instant {
+    pub(crate) fn opens_at(&self, now: Instant) -> Instant {
         if let Some(until) = self.paused_until.filter(|until| *until > now) {
             return until;
         }

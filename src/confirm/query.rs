@@ -14,7 +14,7 @@ pub struct Query {
     pub encodings: SmallVec<[(Fingerprint, Arc<[u8]>); 2]>,
 }
 
-/// What became of a query that was submitted.
+/// The outcome of a query that was submitted.
 #[derive(Debug)]
 pub enum Submission {
     /// The answer is in use. Judge the key again.

@@ -53,7 +53,7 @@ pub(super) struct Job {
     pub(super) directory_failed: bool,
 }
 
-/// What became of a query, and of others because of it.
+/// The outcome of a query, and of others because of it.
 #[derive(Debug)]
 pub(super) struct Submitted {
     pub(super) submission: Submission,
@@ -63,7 +63,7 @@ pub(super) struct Submitted {
     pub(super) dropped: u64,
 }
 
-/// What to query and when: the pending queries by age, and the pace of the URL.
+/// The pending queries by age, and the pace of the URL.
 #[derive(Debug)]
 pub(super) struct Schedule {
     limits: ScheduleLimits,

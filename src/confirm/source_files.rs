@@ -13,8 +13,9 @@ use rustls::ClientConfig;
 use zeroize::Zeroizing;
 
 use crate::config::{AlpnProtocol, CanaryConfig, ConfirmConfig, KeyPlace, PlacedProblem};
+use crate::files;
 use crate::http_client;
-use crate::snapshot::{self, ExposedKeyFile};
+use crate::sources::{self, ExposedKeyFile};
 
 /// Maximum size of a file of CAs or of a canary, 16 MiB.
 const MAX_SIZE: u64 = 16 << 20;
@@ -54,7 +55,7 @@ impl ConfirmError {
         Self { key: Some(key), problem: format!("{key} {path}: {problem}; {remedy}") }
     }
 
-    /// The directory of proofs, or that of saved proofs, cannot be used.
+    /// The directory of proofs, or of saved proofs, cannot be used.
     pub(super) fn directory(key: &'static str, path: &Path, error: &io::Error) -> Self {
         let (path, cause) = (path.display(), cause(error));
         let remedy = "create it, readable for the user that runs keygate";
@@ -121,13 +122,13 @@ impl SourceFiles {
 }
 
 fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, ConfirmError> {
-    let read = snapshot::read_bounded(path, MAX_SIZE);
+    let read = files::read_bounded(path, MAX_SIZE);
     read.map_err(|error| ConfirmError::file(key, path, cause(&error)))
 }
 
 /// The value of `Authorization`, and the problem with the permissions of the file.
 fn authorization(path: &Path) -> Result<(HeaderValue, Option<ExposedKeyFile>), ConfirmError> {
-    let file = snapshot::read_private_key(path, MAX_API_KEY);
+    let file = sources::read_private_key(path, MAX_API_KEY);
     let file = file.map_err(|error| ConfirmError::file("confirm.api_key", path, cause(&error)))?;
     let key = file.content.trim_ascii();
     let invalid = || {

@@ -35,13 +35,15 @@ use crate::blocking::BlockingPool;
 use crate::config::ConfirmConfig;
 use crate::metrics::ControlMetrics;
 use crate::resolver::Resolver;
-use crate::snapshot::{Current, StateLock, Warning};
+use crate::saved_state::StateLock;
+use crate::snapshot::Current;
+use crate::sources::Warning;
 
 /// Maximum time for a write in the state directory, and for a look into the directory of proofs,
 /// 10 s.
 const FILE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the confirmation task shares with the rest of the process.
+/// The state that the confirmation task shares with the rest of the process.
 #[derive(Debug)]
 pub struct ConfirmationContext {
     /// The queries of all workers.

@@ -19,7 +19,7 @@ const MAX_PAIRS: usize = 16;
 
 /// One element: the certificate, its digest and its names.
 pub(crate) fn write(leaf: &CertificateDer<'_>) -> String {
-    let summary = CertificateSummary::of(leaf);
+    let summary = CertificateSummary::new(leaf);
     let hash = data_encoding::HEXLOWER.encode(digest(&SHA256, leaf).as_ref());
     let subject = summary.subject.replace('\\', "\\\\").replace('"', "\\\"");
     let certificate = escaped_pem::write(leaf);
@@ -34,8 +34,8 @@ pub(crate) fn write(leaf: &CertificateDer<'_>) -> String {
     element
 }
 
-/// The certificates in the one element of `value`: those of `Chain`, which begins with the leaf, or
-/// the one of `Cert`. No other key is read.
+/// The certificates in the one element of `value`: all of `Chain`, which begins with the leaf, or
+/// the certificate of `Cert`. No other key is read.
 ///
 /// # Errors
 /// Returns an error if `value` is not one element with each key once, except `By`, `DNS` and `URI`, if
@@ -163,7 +163,7 @@ mod tests {
         pairs
     }
 
-    /// Other readers may take the last `Cert`, or that of the last element.
+    /// Other readers may take the last `Cert`, or the `Cert` of the last element.
     #[test]
     fn no_subject_and_no_name_adds_a_pair_or_an_element() {
         let forged = [r#"a";Cert="forged"#, r#"a",Cert="forged"#, r#"a\";Cert="forged"#];
@@ -183,7 +183,7 @@ mod tests {
                 other => Some(other),
             });
             let unescaped: String = unescaped.collect();
-            assert_eq!(unescaped, CertificateSummary::of(&leaf).subject, "{element}");
+            assert_eq!(unescaped, CertificateSummary::new(&leaf).subject, "{element}");
             assert_eq!(read(element.as_bytes()).unwrap().as_slice(), [leaf]);
         }
     }

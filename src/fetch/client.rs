@@ -23,7 +23,7 @@ use crate::config::{
 };
 use crate::http_client::{self, Connection, ExchangeError, MAX_HEADERS, parse_headers};
 use crate::resolver::Resolver;
-use crate::snapshot::read_private_key;
+use crate::sources::read_private_key;
 
 /// Maximum size of a file of CAs, 16 MiB.
 const MAX_TRUST_ANCHORS: u64 = 16 << 20;
@@ -202,7 +202,7 @@ async fn stall(progress: &Progress, limit: std::time::Duration) {
     }
 }
 
-/// The TLS configuration of the source, or that of other hosts, without the client certificate.
+/// The TLS configuration for the source, or for other hosts, without the client certificate.
 fn tls_config(config: &FetchConfig, is_source: bool) -> Result<Arc<ClientConfig>, FetchError> {
     let is_present = |path: &&str| Path::new(path).exists();
     let path = match &config.trust_anchors {

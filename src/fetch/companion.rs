@@ -39,7 +39,7 @@ impl Companion {
             path: signature_path(path),
             suffix: ".minisig",
             max_size: MAX_SIGNATURE_SIZE,
-            remedy: "minisign_key needs a signature: publish that of `minisign -S` at this URL, or remove minisign_key",
+            remedy: "minisign_key needs a signature: publish the output of `minisign -S` at this URL, or remove minisign_key",
         }
     }
 
@@ -63,7 +63,8 @@ impl FetchJob {
         let path = self.path();
         // A reload checks the file against a checksum file if one exists.
         let checksum = Companion::checksum(path);
-        let has_checksum = self.source.checksum || checksum.path.symlink_metadata().is_ok();
+        let has_checksum =
+            !self.is_crl() && (self.source.checksum || checksum.path.symlink_metadata().is_ok());
         let signature = self.is_signed().then(|| Companion::signature(path));
         has_checksum.then_some(checksum).into_iter().chain(signature).collect()
     }

@@ -46,6 +46,15 @@ pub(super) enum Downloaded<T> {
     New(T, Validators),
 }
 
+/// The maximum size of a file.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MaxSize {
+    /// The maximum, in bytes; a larger file is rejected.
+    pub(super) bytes: u64,
+    /// Whether the key `max_size` gives the maximum.
+    pub(super) is_key: bool,
+}
+
 /// The number of bytes of a download.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Received {
@@ -73,7 +82,7 @@ struct PartRecord {
 }
 
 impl Validators {
-    fn of(response: &Response<Incoming>) -> Self {
+    fn from_response(response: &Response<Incoming>) -> Self {
         let text = |name: &header::HeaderName| {
             let value = response.headers().get(name)?.to_str().ok()?;
             (value.len() <= MAX_VALIDATOR).then(|| value.to_owned())
@@ -161,7 +170,7 @@ pub(super) async fn download_small(
             return Ok(Downloaded::NotModified);
         }
         check_head(&response)?;
-        let validators = Validators::of(&response);
+        let validators = Validators::from_response(&response);
         Ok(Downloaded::New(collect(response, max, progress).await?, validators))
     };
     client.get(url, conditions, read).await
@@ -175,10 +184,10 @@ pub(super) async fn download(
     url: &SourceUrl,
     known: Option<&Validators>,
     part: &PartialFile,
-    max_size: u64,
+    max_size: MaxSize,
 ) -> Result<Downloaded<Received>, FetchError> {
     let source = client.source_id(url);
-    let resumable = part.resumable(&source).filter(|(kept, _)| *kept <= max_size);
+    let resumable = part.resumable(&source).filter(|(kept, _)| *kept <= max_size.bytes);
     if let Some((kept, validators)) = resumable {
         let range = |request: Builder| {
             let request = request.header(header::RANGE, format!("bytes={kept}-"));
@@ -226,7 +235,7 @@ pub(super) async fn download(
 struct Transfer<'a> {
     source: &'a SourceId,
     part: &'a PartialFile,
-    max_size: u64,
+    max_size: MaxSize,
     /// Number of bytes that the part has already, and the validators of their version.
     kept: Option<(u64, &'a Validators)>,
 }
@@ -238,7 +247,10 @@ impl Transfer<'_> {
         progress: &Progress,
     ) -> Result<Downloaded<Received>, TransferError> {
         check_head(&response)?;
-        let too_large = || TransferError::TooLarge { max: self.max_size, is_max_size: true };
+        let too_large = || TransferError::TooLarge {
+            max: self.max_size.bytes,
+            is_max_size: self.max_size.is_key,
+        };
         let kept = self.kept.map_or(0, |(kept, _)| kept);
         let (end, validators) = match self.kept {
             Some((kept, validators)) => {
@@ -247,10 +259,10 @@ impl Transfer<'_> {
             }
             None => {
                 let length = hyper::body::Body::size_hint(response.body()).exact();
-                (length, Validators::of(&response))
+                (length, Validators::from_response(&response))
             }
         };
-        if end.is_some_and(|end| end > self.max_size) {
+        if end.is_some_and(|end| end > self.max_size.bytes) {
             self.part.remove();
             return Err(too_large());
         }
@@ -268,7 +280,7 @@ impl Transfer<'_> {
             })?;
             let Ok(data) = frame.into_data() else { continue };
             received = received.saturating_add(data.len() as u64);
-            if received > self.max_size {
+            if received > self.max_size.bytes {
                 self.part.remove();
                 return Err(too_large());
             }
@@ -301,7 +313,7 @@ fn rest_of(
         (first == kept && last.checked_add(1)? == length && last >= first).then_some(length)
     };
     // A server may leave the ETag out, although it must not.
-    let etag = Validators::of(response).etag;
+    let etag = Validators::from_response(response).etag;
     let is_same = etag.is_none() || validators.etag.is_none() || etag == validators.etag;
     match length().filter(|_| is_same) {
         Some(length) => Ok(length),

@@ -15,12 +15,15 @@ use keygate_core::tls::{self, TlsFileError};
 pub use self::transfer::TransferError;
 pub(super) use self::transfer::shortened;
 use crate::config::SourceUrl;
-use crate::snapshot::{ExposedKeyFile, FilterRejection, ListFileError};
+use crate::sources::{CrlFileError, ExposedKeyFile, FilterRejection, ListFileError};
 
 /// Why a file was not fetched. The files in use are unchanged, unless an error between two renames
 /// left files that do not belong together; the next run completes that update.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
+    /// No source of a file has a usable version.
+    #[error("no source has a usable file: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Alternatives(Vec<Self>),
     /// Another process fetches the same file.
     #[error("{}: another keygate fetch is working on this file; wait until it ends", path.display())]
     Busy {
@@ -37,7 +40,15 @@ pub enum FetchError {
         /// The value, shortened.
         found: String,
     },
-    /// The SHA-256 is not that of the metadata.
+    /// A reload would reject the CRLs.
+    #[error("{url}: rejected: {source}")]
+    Crl {
+        /// URL of the CRLs.
+        url: String,
+        /// Why they are rejected.
+        source: CrlFileError,
+    },
+    /// The SHA-256 is another one than in the metadata.
     #[error(
         "{url}: its SHA-256 is {found}, but blocklist_sha256 is {expected}: one of the two is damaged or outdated; try again later"
     )]
@@ -105,7 +116,7 @@ pub enum FetchError {
     },
     /// A reload would reject the list.
     #[error(
-        "{url}: rejected: {}{}{advice}",
+        "{url}: rejected: {}{}",
         with_names_of_source(.source, staged, url),
         remedy_of_list(.source)
     )]
@@ -116,8 +127,6 @@ pub enum FetchError {
         staged: PathBuf,
         /// Why it is rejected.
         source: ListFileError,
-        /// What to do about it without a configuration, if there is none.
-        advice: &'static str,
     },
     /// The metadata of a blocklist are wrong.
     #[error("{url}: {source}")]
@@ -197,7 +206,7 @@ pub enum FetchError {
 
 impl FetchError {
     /// The error of unpacking the file at `url`.
-    pub(super) fn of_unpacking(url: &SourceUrl, error: UnpackError) -> Self {
+    pub(super) fn from_unpacking(url: &SourceUrl, error: UnpackError) -> Self {
         match error {
             UnpackError::Write { path, source } => Self::Io { path, source },
             source @ (UnpackError::Damaged(_)

@@ -52,7 +52,7 @@ impl NextVersion {
 
     /// The next version that an earlier run has checked and not put in use. `None` if it is of
     /// another source than `source`: it was downloaded from a server that is no longer configured.
-    pub(super) fn of_earlier_run(
+    pub(super) fn from_earlier_run(
         directory: PathBuf,
         target: &Path,
         source: &SourceId,
@@ -213,7 +213,7 @@ fn adopt(file: &File, replaced: &Path) -> io::Result<()> {
 fn foreign_owner(old: &Metadata) -> String {
     let (owner, group, mode) = (old.uid(), old.gid(), old.mode() & 0o777);
     format!(
-        "the file in use belongs to user {owner} and group {group} (mode {mode:04o}), to whom this user cannot give the new file; make it that of the user that runs keygate fetch, or readable for everybody"
+        "the file in use belongs to user {owner} and group {group} (mode {mode:04o}), to whom this user cannot give the new file; give it to the user that runs keygate fetch, or make it readable for everybody"
     )
 }
 
@@ -258,7 +258,7 @@ mod tests {
     fn only_a_complete_version_of_the_same_source_with_plain_names_is_installed_later() {
         let directory = tempfile::tempdir().unwrap();
         let (next, target) = (directory.path().join("next"), directory.path().join("a"));
-        let found = |source| NextVersion::of_earlier_run(next.clone(), &target, &source);
+        let found = |source| NextVersion::from_earlier_run(next.clone(), &target, &source);
         fs::create_dir(&next).unwrap();
         fs::write(next.join("a"), "new").unwrap();
         fs::write(directory.path().join("outside"), "x").unwrap();

@@ -1,14 +1,18 @@
-//! The files to fetch: filters and lists of the configuration that have a source.
+//! The files to fetch: filters, lists and CRLs of the configuration that have a source.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use super::download::MaxSize;
 use super::record::SourceId;
 use super::state::FetchCounts;
 use super::work_directory::{part_of, state_of};
 use crate::config::{
-    BlocklistConfig, Config, FetchConfig, FilterConfig, ListConfig, ListFormat, Shrink, SourceUrl,
+    BlocklistConfig, Config, CrlConfig, FetchConfig, FilterConfig, ListConfig, ListFormat, Shrink,
+    SourceUrl,
 };
-use crate::snapshot::ShrunkFile;
+use crate::saved_state::saved_credentials::MAX_CRL_SIZE;
+use crate::sources::ShrunkFile;
 
 /// URL of the metadata of the public blocklist.
 pub const BADKEYS_URL: &str = "https://update.badkeys.info/v0/badkeysdata.json";
@@ -20,17 +24,15 @@ const MAX_BLOCKLIST: u64 = 256 << 20;
 #[derive(Debug, Clone)]
 pub struct FetchJob {
     pub(super) source: FetchConfig,
+    /// Further sources of the same file, for the case that the first ones fail.
+    pub(super) alternatives: Vec<FetchConfig>,
     pub(super) file: JobFile,
-    /// What to do about a rejected list if there is no configuration; otherwise empty.
-    pub(super) advice: &'static str,
 }
-
-/// Errors name settings, which a job without a configuration does not have.
-const WITHOUT_CONFIGURATION: &str = "; without a configuration, remove both files of the directory";
 
 /// The file, with the settings of its checks.
 #[derive(Debug, Clone)]
 pub(super) enum JobFile {
+    Crl { path: PathBuf, name: String, config: Arc<Config> },
     Filter { config: FilterConfig, state_dir: Option<PathBuf>, shrunk: ShrunkFile },
     List { config: ListConfig, shrunk: ShrunkFile },
 }
@@ -39,6 +41,8 @@ pub(super) enum JobFile {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FileKind {
+    /// A file with CRLs.
+    Crl,
     /// A filter.
     Filter,
     /// An exact list.
@@ -50,6 +54,7 @@ impl FileKind {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Crl => "crl",
             Self::Filter => "filter",
             Self::List => "list",
         }
@@ -57,22 +62,49 @@ impl FileKind {
 }
 
 impl FetchJob {
-    /// The filters and lists of `config` that have a source, in their order.
+    /// The filters, lists and CRLs of `config` that have a source, in their order.
     #[must_use]
     pub fn all(config: &Config, shrunk: ShrunkFile) -> Vec<Self> {
         let filters = config.filters.iter().filter_map(|filter| {
             let state_dir = config.state_dir.clone();
             let file = JobFile::Filter { config: filter.clone(), state_dir, shrunk };
-            Some(Self { source: filter.source.clone()?, file, advice: "" })
+            Some(Self::new(filter.source.clone()?, file))
         });
         let lists = config.lists.iter().filter_map(|list| {
             let file = JobFile::List { config: list.clone(), shrunk };
-            Some(Self { source: list.source.clone()?, file, advice: "" })
+            Some(Self::new(list.source.clone()?, file))
         });
-        filters.chain(lists).collect()
+        filters.chain(lists).chain(Self::crls(config)).collect()
     }
 
-    /// The public blocklist, or that of a mirror, into `directory`.
+    /// The CRLs of `config` that have a source. Each file has one job, whichever services and
+    /// authorizers name it.
+    fn crls(config: &Config) -> Vec<Self> {
+        let shared = Arc::new(config.clone());
+        let services = config.services.iter().flat_map(|service| &service.crls);
+        let authorizers = config.authorizers.iter().flat_map(|it| &it.client_auth.crls);
+        let mut jobs: Vec<Self> = Vec::new();
+        for CrlConfig { path, sources } in services.chain(authorizers) {
+            let mut sources = sources.iter().cloned();
+            if let Some(known) = jobs.iter_mut().find(|job| job.path() == path) {
+                let is_new =
+                    |it: &FetchConfig| *it != known.source && !known.alternatives.contains(it);
+                let further: Vec<_> = sources.filter(is_new).collect();
+                known.alternatives.extend(further);
+            } else if let Some(source) = sources.next() {
+                let (name, config) = (path.display().to_string(), Arc::clone(&shared));
+                let file = JobFile::Crl { path: path.clone(), name, config };
+                jobs.push(Self { alternatives: sources.collect(), ..Self::new(source, file) });
+            }
+        }
+        jobs
+    }
+
+    fn new(source: FetchConfig, file: JobFile) -> Self {
+        Self { source, alternatives: Vec::new(), file }
+    }
+
+    /// The public blocklist, or a mirror's, into `directory`.
     #[must_use]
     pub fn badkeys(directory: &Path, url: SourceUrl, trust_anchors: Option<PathBuf>) -> Self {
         let source = FetchConfig { trust_anchors, ..FetchConfig::at(url) };
@@ -88,26 +120,24 @@ impl FetchJob {
             source: Some(source.clone()),
             minisign_key: None,
         };
-        Self {
-            source,
-            file: JobFile::List { config: list, shrunk: ShrunkFile::Refuse },
-            advice: WITHOUT_CONFIGURATION,
-        }
+        Self::new(source, JobFile::List { config: list, shrunk: ShrunkFile::Refuse })
     }
 
     /// The kind of the file.
     #[must_use]
     pub fn kind(&self) -> FileKind {
         match self.file {
+            JobFile::Crl { .. } => FileKind::Crl,
             JobFile::Filter { .. } => FileKind::Filter,
             JobFile::List { .. } => FileKind::List,
         }
     }
 
-    /// The name of the filter or list.
+    /// The name of the filter or list; the path of a file with CRLs.
     #[must_use]
     pub fn name(&self) -> &str {
         match &self.file {
+            JobFile::Crl { name, .. } => name,
             JobFile::Filter { config, .. } => &config.name,
             JobFile::List { config, .. } => &config.name,
         }
@@ -117,6 +147,7 @@ impl FetchJob {
     #[must_use]
     pub fn path(&self) -> &Path {
         match &self.file {
+            JobFile::Crl { path, .. } => path,
             JobFile::Filter { config, .. } => &config.path,
             JobFile::List { config, .. } => &config.path,
         }
@@ -145,16 +176,19 @@ impl FetchJob {
         SourceId::new(&self.source.url, &self.source)
     }
 
-    pub(super) fn max_size(&self) -> u64 {
-        match &self.file {
+    pub(super) fn max_size(&self) -> MaxSize {
+        let bytes = match &self.file {
+            JobFile::Crl { .. } => MAX_CRL_SIZE,
             JobFile::Filter { config, .. } => config.max_size,
             JobFile::List { config, .. } => config.max_size,
-        }
+        };
+        MaxSize { bytes, is_key: !self.is_crl() }
     }
 
     /// Whether the file needs a signature.
     pub(super) fn is_signed(&self) -> bool {
         match &self.file {
+            JobFile::Crl { .. } => false,
             JobFile::Filter { config, .. } => config.minisign_key.is_some(),
             JobFile::List { config, .. } => config.minisign_key.is_some(),
         }
@@ -163,8 +197,13 @@ impl FetchJob {
     /// Whether the file is a blocklist with metadata.
     pub(super) fn is_blocklist(&self) -> bool {
         match &self.file {
-            JobFile::Filter { .. } => false,
+            JobFile::Crl { .. } | JobFile::Filter { .. } => false,
             JobFile::List { config, .. } => matches!(config.format, ListFormat::Badkeys(_)),
         }
+    }
+
+    /// Whether the file has CRLs.
+    pub(super) fn is_crl(&self) -> bool {
+        self.kind() == FileKind::Crl
     }
 }

@@ -9,12 +9,12 @@ pub enum FetchOutcome {
     Failed(FetchError),
     /// A new version is in use.
     Installed(FetchedFile),
-    /// The version in use is that of the source.
+    /// The source has the version in use.
     Unchanged(FetchedFile),
 }
 
 /// A file that is in use after a run.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct FetchedFile {
     /// Number of entries; `None` if the file was not read, because it is unchanged.
     pub entries: Option<u64>,
@@ -24,4 +24,6 @@ pub struct FetchedFile {
     pub resumed: u64,
     /// The text of `deprecated` in the metadata of a blocklist, which may be empty.
     pub deprecation: Option<String>,
+    /// Why the sources before the one with this file were not used.
+    pub errors: Vec<FetchError>,
 }

@@ -42,7 +42,7 @@ pub(super) struct FileMark {
 }
 
 impl FileMark {
-    pub(super) fn of(path: &Path) -> io::Result<Self> {
+    pub(super) fn read(path: &Path) -> io::Result<Self> {
         let metadata = fs::symlink_metadata(path)?;
         Ok(Self {
             path: path.to_owned(),
@@ -57,7 +57,7 @@ impl Installed {
     /// Whether this version is of `source`, and is still in use with these files.
     pub(super) fn is_in_use(&self, source: &SourceId, files: &[PathBuf]) -> bool {
         let has_all = files.iter().all(|file| self.files.iter().any(|mark| mark.path == *file));
-        let is_unchanged = |mark: &FileMark| FileMark::of(&mark.path).is_ok_and(|it| it == *mark);
+        let is_unchanged = |mark: &FileMark| FileMark::read(&mark.path).is_ok_and(|it| it == *mark);
         self.source == *source && has_all && self.files.iter().all(is_unchanged)
     }
 }

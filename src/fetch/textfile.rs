@@ -64,7 +64,10 @@ fn text(files: &[(FetchJob, FetchCounts)]) -> String {
     for (name, kind, help, value) in SERIES {
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}"); // never fails
         for (job, counts) in files {
-            let labels = format!("kind=\"{}\",name=\"{}\"", job.kind().as_str(), job.name());
+            // The name of CRLs is a path.
+            let subject = job.name().replace('\\', "\\\\").replace('"', "\\\"");
+            let subject = subject.replace('\n', "\\n");
+            let labels = format!("kind=\"{}\",name=\"{subject}\"", job.kind().as_str());
             let _ = writeln!(text, "{name}{{{labels}}} {}", value(counts));
         }
     }

@@ -22,7 +22,7 @@ use super::unpack::{is_packed, unpack};
 use super::work_directory::WorkDirectory;
 use crate::config::SourceUrl;
 use crate::resolver::Resolver;
-use crate::snapshot::{check_filter_candidate, check_list_candidate};
+use crate::sources::{check_crl_candidate, check_filter_candidate, check_list_candidate};
 
 /// End of the name of a packed file. Its companions have the name without it.
 const PACKED: &str = ".xz";
@@ -35,13 +35,40 @@ impl FetchJob {
             Err(error) => return FetchOutcome::Failed(error),
         };
         let mut state = work.state();
-        let outcome = match update(self, &work, &mut state, resolver).await {
+        let outcome = match self.update(&work, &mut state, resolver).await {
             Ok((true, file)) => FetchOutcome::Installed(file),
             Ok((false, file)) => FetchOutcome::Unchanged(file),
             Err(error) => FetchOutcome::Failed(error),
         };
         state.counts.record(&outcome);
         keep(&work, &state, outcome)
+    }
+
+    /// Puts the version in use that the first source has whose version passes every check.
+    async fn update(
+        &self,
+        work: &WorkDirectory,
+        state: &mut FetchState,
+        resolver: &Resolver,
+    ) -> Result<(bool, FetchedFile), FetchError> {
+        let mut result = update(self, work, state, resolver).await;
+        let mut errors = Vec::new();
+        for source in &self.alternatives {
+            match result {
+                Ok(_) => break,
+                Err(error) => errors.push(error),
+            }
+            let job = Self { source: source.clone(), ..self.clone() };
+            result = update(&job, work, state, resolver).await;
+        }
+        match result {
+            Ok((is_new, file)) => Ok((is_new, FetchedFile { errors, ..file })),
+            Err(error) if errors.is_empty() => Err(error),
+            Err(error) => {
+                errors.push(error);
+                Err(FetchError::Alternatives(errors))
+            }
+        }
     }
 }
 
@@ -76,8 +103,9 @@ async fn update(
     })?;
     let is_new = !next.is_in_use();
     let paths = next.installed_paths();
-    // The keys of signatures may have changed, and then the files in use are no longer valid.
-    if is_new || job.is_signed() {
+    // The keys of signatures may have changed, and then the files in use are no longer valid. CRLs
+    // expire, and their CA may have been removed.
+    if is_new || job.is_signed() || job.is_crl() {
         file.entries = Some(check(job, &next).inspect_err(|_| {
             let _ = next.remove(); // the error of the check is the cause
         })?);
@@ -87,7 +115,7 @@ async fn update(
     } else {
         next.remove()?;
     }
-    let marks = paths.iter().map(|path| FileMark::of(path)).collect::<Result<_, _>>();
+    let marks = paths.iter().map(|path| FileMark::read(path)).collect::<Result<_, _>>();
     // The next run requests a file without marks without conditions.
     state.installed =
         marks.ok().map(|files| Installed { source: job.source_id(), validators, files });
@@ -95,9 +123,9 @@ async fn update(
 }
 
 /// Puts a version in use that an earlier run has checked and not renamed completely. The source and
-/// the checks are those of the present configuration, which may be another one.
+/// the checks come from the present configuration, which may be another one.
 fn complete_earlier_run(job: &FetchJob, work: &WorkDirectory) -> Result<(), FetchError> {
-    let next = NextVersion::of_earlier_run(work.next(), job.path(), &job.source_id());
+    let next = NextVersion::from_earlier_run(work.next(), job.path(), &job.source_id());
     let Some(next) = next else { return Ok(()) };
     let paths = next.installed_paths();
     let has_all_files = job.files().iter().all(|file| paths.contains(file));
@@ -108,6 +136,9 @@ fn complete_earlier_run(job: &FetchJob, work: &WorkDirectory) -> Result<(), Fetc
 fn check(job: &FetchJob, next: &NextVersion) -> Result<u64, FetchError> {
     let (staged, url) = (next.file(), job.url());
     match &job.file {
+        JobFile::Crl { path, config, .. } => check_crl_candidate(config, path, &staged)
+            .map(|entries| entries as u64)
+            .map_err(|source| FetchError::Crl { url, source }),
         JobFile::Filter { config, state_dir, shrunk } => {
             let mut candidate = config.clone();
             candidate.path.clone_from(&staged);
@@ -120,7 +151,7 @@ fn check(job: &FetchJob, next: &NextVersion) -> Result<u64, FetchError> {
             candidate.path.clone_from(&staged);
             check_list_candidate(&candidate, &config.path, *shrunk)
                 .map(|list| list.len() as u64)
-                .map_err(|source| FetchError::List { url, staged, source, advice: job.advice })
+                .map_err(|source| FetchError::List { url, staged, source })
         }
     }
 }
@@ -144,7 +175,7 @@ impl Run<'_> {
         NextVersion::create(self.work.next(), self.job.path(), self.job.source_id())
     }
 
-    /// The version of a filter or of a list of fingerprints. `known` are the validators of the file
+    /// The version of CRLs, of a filter or of a list of fingerprints. `known` are the validators of the file
     /// in use.
     async fn file(&self, known: Option<&Validators>) -> Result<Version, FetchError> {
         let url = &self.job.source.url;
@@ -234,13 +265,13 @@ impl Run<'_> {
     fn take_part(&self, next: &mut NextVersion, url: &SourceUrl) -> Result<(), FetchError> {
         let part = self.work.part();
         let failed = |source| FetchError::Io { path: part.path.clone(), source };
-        if is_packed(&part.path).map_err(failed)? {
-            let unpacked = unpack(&part.path, &next.file(), self.job.max_size());
+        if !self.job.is_crl() && is_packed(&part.path).map_err(failed)? {
+            let unpacked = unpack(&part.path, &next.file(), self.job.max_size().bytes);
             part.remove();
-            unpacked.map_err(|source| FetchError::of_unpacking(url, source))?;
-        } else if url.path.ends_with(PACKED) {
+            unpacked.map_err(|source| FetchError::from_unpacking(url, source))?;
+        } else if !self.job.is_crl() && url.path.ends_with(PACKED) {
             part.remove();
-            return Err(FetchError::of_unpacking(url, UnpackError::NotPacked));
+            return Err(FetchError::from_unpacking(url, UnpackError::NotPacked));
         } else {
             fs::rename(&part.path, next.file()).map_err(failed)?;
             part.remove();

@@ -30,7 +30,7 @@ impl BindError {
     }
 
     /// The error of the admin address.
-    pub(crate) fn of_admin(address: &ListenAddress, source: io::Error) -> Self {
+    pub(crate) fn from_admin(address: &ListenAddress, source: io::Error) -> Self {
         Self { address: address.clone(), place: Some(admin_place()), source }
     }
 
@@ -46,7 +46,7 @@ impl BindError {
     }
 }
 
-/// The key of the first service or authorizer with this address, or that of the admin address.
+/// The key of the first service or authorizer with this address, or the key of the admin address.
 fn place_of(config: &Config, address: &ListenAddress) -> Option<KeyPlace> {
     let listens = |listen| ListenAddress::Tcp(listen) == *address;
     if let Some(service) = config.services.iter().find(|it| listens(it.listen)) {
@@ -119,7 +119,7 @@ pub(super) fn bind_listener(
 /// Group and mode of the Unix socket on `address`.
 fn socket_owner(config: &Config, address: &ListenAddress) -> SocketOwner {
     let authorizer = config.authorizers.iter().find(|it| it.listen == *address);
-    authorizer.map(SocketOwner::of).unwrap_or_default()
+    authorizer.map(SocketOwner::new).unwrap_or_default()
 }
 
 /// [`socket_owner`] with the id of the group.

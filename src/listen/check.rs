@@ -17,7 +17,7 @@ const VOLATILE: [&str; 2] = ["/run", "/var/run"];
 /// no error.
 #[must_use]
 pub fn unusable_addresses(config: &Config) -> Vec<BindError> {
-    let authorizers = config.authorizers.iter().map(|it| (&it.listen, SocketOwner::of(it)));
+    let authorizers = config.authorizers.iter().map(|it| (&it.listen, SocketOwner::new(it)));
     let listeners = authorizers.chain([(&config.admin, SocketOwner::default())]);
     let problem = |(address, owner): (&ListenAddress, SocketOwner)| {
         let ListenAddress::Unix(path) = address else { return None };

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use keygate_wire::permit::ResizableSemaphore;
+
 use super::Address;
 use crate::config::ListenAddress;
-use crate::permit::ResizableSemaphore;
 
 /// The open connections of all addresses. Clones share them.
 #[derive(Debug, Clone, Default)]

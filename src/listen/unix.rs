@@ -7,16 +7,16 @@ use std::os::unix::net::UnixListener as StdListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use keygate_wire::permit::Permit;
 use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::net::{UnixListener, UnixStream};
 
 use super::BACKLOG;
 use super::{Address, Backoff};
 use crate::config::{AuthorizerConfig, SocketGroup};
-use crate::permit::Permit;
 use crate::process::inherited_sockets::InheritedSockets;
 
-/// Group and permission bits of a Unix socket. `None` leaves those of the process.
+/// Group and permission bits of a Unix socket. `None` leaves group and bits of the process.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SocketOwner {
     mode: Option<u32>,
@@ -24,7 +24,7 @@ pub(crate) struct SocketOwner {
 }
 
 impl SocketOwner {
-    pub(super) fn of(authorizer: &AuthorizerConfig) -> Self {
+    pub(super) fn new(authorizer: &AuthorizerConfig) -> Self {
         let group = authorizer.socket_group.clone();
         Self { mode: Some(authorizer.socket_mode), group }
     }

@@ -34,7 +34,7 @@ impl AuthorizerMetrics {
     /// rules by name. No action followed the verdict if these reject the client.
     pub fn count_judgement(&self, judgement: &Judgement) {
         self.key_checks.of(judgement.verdict.kind()).inc();
-        let names = NameResult::of(judgement.names);
+        let names = NameResult::from_name_check(judgement.names);
         if let Some(result) = names {
             self.name_checks.of(result).inc();
         }
@@ -63,7 +63,7 @@ pub(super) struct AuthorizerSeries {
 }
 
 impl AuthorizerSeries {
-    /// Registers the series of authorizers. Those about keys and names are the series of services.
+    /// Registers the series of authorizers. The series of services count keys and names.
     #[rustfmt::skip] // a table
     pub(super) fn register(
         registry: &Registry,

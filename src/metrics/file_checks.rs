@@ -7,7 +7,7 @@ use super::{counters, opts, register};
 
 /// The series of the checks of one file. `R` is the label of a rejected update's reason.
 #[derive(Debug, Clone)]
-pub(super) struct FileChecks<R> {
+pub struct FileChecks<R> {
     last_successful: Gauge,
     reloads: Family<ReloadResult, IntCounter>,
     rejections: Family<R, IntCounter>,
@@ -15,17 +15,32 @@ pub(super) struct FileChecks<R> {
 
 impl<R: Label> FileChecks<R> {
     /// Counts a check after which the content is in use: the file was loaded, or is unchanged.
-    pub(super) fn record_usable(&self, result: ReloadResult) {
+    pub fn record_usable(&self, result: ReloadResult) {
         self.last_successful.set(1.0);
         self.reloads.of(result).inc();
     }
 
     /// Counts a rejected update.
-    pub(super) fn record_rejected(&self, reason: R) {
+    pub fn record_rejected(&self, reason: R) {
         self.last_successful.set(0.0);
         self.reloads.of(ReloadResult::Rejected).inc();
         self.rejections.of(reason).inc();
     }
+}
+
+/// The series that filters and lists have in common.
+pub trait GuardedFileMetrics<R> {
+    /// The series of the checks of the file.
+    fn checks(&self) -> &FileChecks<R>;
+
+    /// Counts updates that an operator accepted.
+    fn accepted(&self) -> &IntCounter;
+
+    /// Sets whether the value in use is older than its `max_age`, or of unknown age.
+    fn set_stale(&self, is_stale: bool);
+
+    /// Sets whether the value in use comes from the state directory. Lists have no such series.
+    fn set_last_good_in_use(&self, _is_last_good: bool) {}
 }
 
 /// The names of these series.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use keygate_core::guard::NamedFilter;
 use prometheus::{IntCounter, IntCounterVec, IntGaugeVec, Registry};
 
-use super::file_checks::{FileCheckNames, FileCheckSeries, FileChecks};
+use super::file_checks::{FileCheckNames, FileCheckSeries, FileChecks, GuardedFileMetrics};
 use super::gauges::{GaugeTable, Gauges, Row};
 use super::labels::{Label, ReloadResult};
 use super::{counters, opts, register};
@@ -20,7 +20,7 @@ pub struct FilterMetrics<R> {
     gauges: Gauges<FilterGauge>,
     checks: FileChecks<R>,
     /// Updates that an operator accepted although they failed a check.
-    pub accepted: IntCounter,
+    accepted: IntCounter,
 }
 
 /// The SHA-256 of the file in use, in hex: a label value of `filter_info`.
@@ -51,25 +51,23 @@ impl<R: Label> FilterMetrics<R> {
         }
         self.checks.record_usable(ReloadResult::Loaded);
     }
+}
 
-    /// Counts a check that found the file unchanged.
-    pub fn record_unchanged(&self) {
-        self.checks.record_usable(ReloadResult::Unchanged);
+impl<R> GuardedFileMetrics<R> for FilterMetrics<R> {
+    fn checks(&self) -> &FileChecks<R> {
+        &self.checks
     }
 
-    /// Counts a rejected update.
-    pub fn record_rejected(&self, reason: R) {
-        self.checks.record_rejected(reason);
+    fn accepted(&self) -> &IntCounter {
+        &self.accepted
     }
 
-    /// Sets whether the filter in use comes from the state directory.
-    pub fn set_last_good_in_use(&self, is_last_good: bool) {
-        self.gauges.set(FilterGauge::LastGoodInUse, is_last_good.into());
-    }
-
-    /// Sets whether the filter in use is older than its `max_age`.
-    pub fn set_stale(&self, is_stale: bool) {
+    fn set_stale(&self, is_stale: bool) {
         self.gauges.set(FilterGauge::Stale, is_stale.into());
+    }
+
+    fn set_last_good_in_use(&self, is_last_good: bool) {
+        self.gauges.set(FilterGauge::LastGoodInUse, is_last_good.into());
     }
 }
 

@@ -2,9 +2,8 @@
 
 use keygate_core::guard::{JudgedAt, NameCheck, VerdictKind};
 use keygate_core::tls::{CertificateRole, HandshakeResult};
+use keygate_wire::permit::BufferClass;
 use prometheus::core::{MetricVec, MetricVecBuilder};
-
-use crate::permit::BufferClass;
 
 /// A label whose values are the variants of an enum.
 pub trait Label: Copy + 'static {
@@ -183,6 +182,8 @@ labels! {
         NotAllowed = "not_allowed",
         /// The certificate failed the verification of the host or of the authorizer.
         NotVerified = "not_verified",
+        /// A CA of the client may not vouch for a name of its certificate.
+        NotVouched = "not_vouched",
         /// The question is larger than `max_question_size`.
         Oversize = "oversize",
     }
@@ -272,7 +273,7 @@ domain_labels!(BufferClass, CertificateRole, HandshakeResult, JudgedAt, VerdictK
 impl NameResult {
     /// The label value; `None` if no rule was consulted.
     #[must_use]
-    pub fn of(names: NameCheck) -> Option<Self> {
+    pub fn from_name_check(names: NameCheck) -> Option<Self> {
         match names {
             NameCheck::Allowed => Some(Self::Allowed),
             NameCheck::NotAllowed => Some(Self::NotAllowed),
@@ -284,7 +285,7 @@ impl NameResult {
 impl OwnStatus {
     /// The label value; `None` if the request is not the cause.
     #[must_use]
-    pub fn of(status: u16) -> Option<Self> {
+    pub fn from_status(status: u16) -> Option<Self> {
         let text = status.to_string();
         Self::ALL.iter().find(|it| it.as_str() == text).copied()
     }
@@ -313,7 +314,7 @@ impl OwnStatus {
 impl CodeClass {
     /// The class of a status code.
     #[must_use]
-    pub fn of(status: u16) -> Self {
+    pub fn from_status(status: u16) -> Self {
         match status {
             ..200 => Self::Informational,
             200..300 => Self::Success,
@@ -345,7 +346,7 @@ mod tests {
         for (status, class) in
             [(101, "1xx"), (204, "2xx"), (302, "3xx"), (421, "4xx"), (502, "5xx")]
         {
-            assert_eq!(CodeClass::of(status).as_str(), class);
+            assert_eq!(CodeClass::from_status(status).as_str(), class);
         }
     }
 }

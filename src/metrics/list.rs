@@ -3,7 +3,7 @@
 use prometheus::{IntCounter, IntCounterVec, Registry};
 
 use super::counters;
-use super::file_checks::{FileCheckNames, FileCheckSeries, FileChecks};
+use super::file_checks::{FileCheckNames, FileCheckSeries, FileChecks, GuardedFileMetrics};
 use super::gauges::{GaugeTable, Gauges, Row};
 use super::labels::{Label, ReloadResult};
 
@@ -13,7 +13,7 @@ pub struct ListMetrics<R> {
     gauges: Gauges<ListGauge>,
     checks: FileChecks<R>,
     /// Updates that an operator accepted although they failed a check.
-    pub accepted: IntCounter,
+    accepted: IntCounter,
 }
 
 impl<R: Label> ListMetrics<R> {
@@ -23,20 +23,19 @@ impl<R: Label> ListMetrics<R> {
         self.gauges.set(ListGauge::Updated, date.unwrap_or_default() as f64);
         self.checks.record_usable(ReloadResult::Loaded);
     }
+}
 
-    /// Shows that the file has the content in use.
-    pub fn record_unchanged(&self) {
-        self.checks.record_usable(ReloadResult::Unchanged);
+impl<R> GuardedFileMetrics<R> for ListMetrics<R> {
+    fn checks(&self) -> &FileChecks<R> {
+        &self.checks
     }
 
-    /// Sets whether the list in use is older than its `max_age`, or of unknown age.
-    pub fn set_stale(&self, is_stale: bool) {
-        self.gauges.set(ListGauge::Stale, f64::from(u8::from(is_stale)));
+    fn accepted(&self) -> &IntCounter {
+        &self.accepted
     }
 
-    /// Counts a rejected update.
-    pub fn record_rejected(&self, reason: R) {
-        self.checks.record_rejected(reason);
+    fn set_stale(&self, is_stale: bool) {
+        self.gauges.set(ListGauge::Stale, is_stale.into());
     }
 }
 

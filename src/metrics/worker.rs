@@ -2,6 +2,8 @@
 
 use keygate_core::guard::{Decision, JudgedAt, Judgement, VerdictKind};
 use keygate_core::tls::HandshakeResult;
+use keygate_wire::permit::BufferClass;
+use keygate_wire::permit::ledger::ClassUse;
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntGauge, IntGaugeVec, Registry,
 };
@@ -13,8 +15,6 @@ use super::labels::{
 };
 use super::traces::TraceMetrics;
 use super::{NAMESPACE, counters, opts, register};
-use crate::permit::BufferClass;
-use crate::permit::ledger::ClassUse;
 
 /// The label value of connections that ended before a service was chosen.
 const UNROUTED: &str = "";
@@ -181,7 +181,7 @@ impl WorkerMetrics {
 impl ServiceMetrics {
     /// Counts a response of keygate because of the request, and returns why it got the status.
     pub(crate) fn count_own_response(&self, status: u16) -> Option<&'static str> {
-        let status = OwnStatus::of(status)?;
+        let status = OwnStatus::from_status(status)?;
         self.own_responses.of(status).inc();
         Some(status.cause())
     }
@@ -204,7 +204,7 @@ impl ServiceMetrics {
             JudgedAt::Resumption => resumption,
         };
         checks.keys.of(judgement.verdict.kind()).inc();
-        let names = NameResult::of(judgement.names);
+        let names = NameResult::from_name_check(judgement.names);
         if let Some(result) = names {
             checks.names.of(result).inc();
         }

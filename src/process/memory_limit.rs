@@ -1,5 +1,5 @@
-//! The memory that the process may use: the limit of its cgroup (version 1 or 2), else that of the
-//! machine.
+//! The memory that the process may use: the limit of its cgroup (version 1 or 2), else the memory
+//! of the machine.
 
 use std::fs::read_to_string;
 use std::path::Path;

@@ -191,7 +191,7 @@ fn granted_ports(config: &Config) -> GrantedPorts {
     match config.sandbox.ports {
         SandboxPorts::Any => GrantedPorts::default(),
         SandboxPorts::Configured => {
-            let Ports { connect, bind } = Ports::of(config);
+            let Ports { connect, bind } = Ports::new(config);
             let [connect, bind] = [connect, bind].map(|it| it.into_keys().collect::<HashSet<_>>());
             // Port 0 becomes any free port, which is not known before the sandbox is entered.
             let bind = Some(bind).filter(|ports| !ports.contains(&0));
@@ -259,7 +259,7 @@ pub fn check_config(config: &Config) -> Result<(), OutsideSandbox> {
     if let Some((directory, place)) = sockets.find(|(directory, _)| !is_granted(directory)) {
         return Err(OutsideSandbox::Socket { directory, place });
     }
-    let Ports { connect, bind } = Ports::of(config);
+    let Ports { connect, bind } = Ports::new(config);
     if let Some((port, place)) = first_outside(connect, granted.ports.connect.as_ref()) {
         return Err(OutsideSandbox::Connect { port, place });
     }

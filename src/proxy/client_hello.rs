@@ -3,12 +3,11 @@
 use std::io;
 
 use keygate_core::tls::HandshakeResult;
+use keygate_wire::permit::ledger::Holder;
+use keygate_wire::tls_stream::{ClientHello, DECODE_ERROR, HelloError};
 use smallvec::SmallVec;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-
-use crate::permit::ledger::Holder;
-use crate::tls_stream::{ClientHello, DECODE_ERROR, HelloError};
 
 /// The starts of HTTP requests, long enough to tell them from other protocols. `PRI * HTTP` is
 /// the preface of HTTP/2 without TLS.

@@ -9,13 +9,19 @@ mod held;
 
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use keygate_core::guard::{Decision, JudgedAt, Judgement, NameCheck, RejectWith};
 use keygate_core::tls::{ClientIdentity, Handshake, HandshakeResult};
+use keygate_wire::client_io::{ClientIo, detect_vanished};
+use keygate_wire::lingering_close::{self, LINGER_TIME};
+use keygate_wire::permit::ledger::Holder;
+use keygate_wire::permit::{BufferClass, ClientKey, CountGuard, PerIpGuard, Permit, Unproven};
+use keygate_wire::proxy_header;
+use keygate_wire::tls_stream::TlsStream;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -23,28 +29,25 @@ use tokio::time::timeout;
 use self::assessment::Assessment;
 use self::handshake_failure::{HandshakeFailure, reject_name};
 use super::client_hello::{self, PlainHttp};
-use super::client_socket::{ClientIo, detect_vanished};
 use super::http;
 use super::open_connection::tls_facts::TlsFacts;
 use super::open_connection::{OpenConnection, client_key, record_judgement};
-use super::proxy_protocol;
 use super::tcp;
 use super::worker::Worker;
 use crate::config::{Networks, Protocol};
-use crate::lingering_close::{self, LINGER_TIME};
 use crate::listen::Accepted;
 use crate::metrics::{ConnectionResult, ServiceMetrics};
-use crate::permit::ledger::Holder;
-use crate::permit::{BufferClass, ClientKey, CountGuard, PerIpGuard, Permit, Unproven};
 use crate::snapshot::Service;
-use crate::tls_stream::TlsStream;
 
 /// Serves an accepted connection on a task of its own.
 pub(crate) fn serve_accepted(worker: &Rc<Worker>, accepted: Accepted) {
     let open = worker.connections.enter();
     worker.metrics().unrouted.of(ConnectionResult::Limited).inc_by(accepted.evicted as u64);
     let (unproven, address) = (Arc::clone(&accepted.unproven), accepted.peer.ip());
-    unproven.spawn(address, |guard| serve(Rc::clone(worker), (accepted, guard), open));
+    let snapshot = worker.snapshot();
+    let is_trusted_proxy = |networks: &Networks| networks.contains(address);
+    let is_of_proxy = snapshot.accept_proxy(accepted.listen).is_some_and(is_trusted_proxy);
+    unproven.spawn(address, !is_of_proxy, |it| serve(Rc::clone(worker), (accepted, it), open));
 }
 
 /// Serves one accepted connection, from the ClientHello to the last response.
@@ -141,6 +144,26 @@ struct HandshakeProgress {
     unproven: Unproven,
 }
 
+/// Time after which the connection of a proxy without a PROXY header may be evicted, 1 s.
+const PROXY_HEADER: Duration = Duration::from_secs(1);
+
+impl HandshakeProgress {
+    /// Reads the PROXY header, and counts the connection for the client that it names.
+    async fn read_client(&mut self, tcp: &mut TcpStream) -> io::Result<()> {
+        let mut read = pin!(proxy_header::read(tcp));
+        let client = match timeout(PROXY_HEADER, &mut read).await {
+            Ok(client) => client,
+            Err(_) => {
+                self.unproven.set_evictable(true);
+                read.await
+            }
+        };
+        self.peer = client?.unwrap_or(self.peer);
+        self.unproven.set_address(self.peer.ip());
+        Ok(())
+    }
+}
+
 /// Performs the handshake with the service that the SNI names.
 async fn handshake(
     worker: &Worker,
@@ -148,18 +171,11 @@ async fn handshake(
     mut tcp: TcpStream,
     progress: &mut HandshakeProgress,
 ) -> Result<(ClientStream, Handshake, Arc<Service>), HandshakeFailure> {
-    let is_trusted_proxy = |networks: &Networks| networks.contains(progress.peer.ip());
-    if worker.snapshot().accept_proxy(listen).is_some_and(is_trusted_proxy) {
-        match proxy_protocol::read(&mut tcp).await {
-            Ok(client) => {
-                progress.peer = client.unwrap_or(progress.peer);
-                progress.unproven.set_address(progress.peer.ip());
-            }
-            Err(error) => {
-                let failure = HandshakeFailure::new(HandshakeResult::NotTls);
-                return Err(HandshakeFailure { error: Some(error), tcp: Some(tcp), ..failure });
-            }
-        }
+    if !progress.unproven.is_evictable()
+        && let Err(error) = progress.read_client(&mut tcp).await
+    {
+        let failure = HandshakeFailure::new(HandshakeResult::NotTls);
+        return Err(HandshakeFailure { error: Some(error), tcp: Some(tcp), ..failure });
     }
     // Counted before the ClientHello, so that silent connections count as well.
     let per_ip = progress.per_ip.insert(worker.per_ip.enter(progress.peer.ip()));
@@ -195,14 +211,14 @@ async fn handshake(
         Ok(stream) => Ok((stream, handshake, service)),
         Err((error, tcp)) => {
             let refusal = handshake.into_rejected();
-            // The alert of a proved compromise is that of a revoked certificate.
+            // A proved compromise has the alert of a revoked certificate.
             let judgement = refusal.as_ref().and_then(|refusal| refusal.judgement.as_ref());
             let result = match judgement.map(|judgement| judgement.names) {
                 Some(NameCheck::NotAllowed) => HandshakeResult::NotAllowed,
                 Some(NameCheck::Allowed | NameCheck::NotChecked) => HandshakeResult::Compromised,
                 None => HandshakeResult::from_error(&error),
             };
-            // The error of the signature is the same as that of a certificate.
+            // The error of the signature is the same as the error of a certificate.
             let is_unproven = result == HandshakeResult::BadSignature;
             let error = if is_unproven { io::Error::other(UNPROVEN) } else { error };
             let failure = HandshakeFailure::new(result);
@@ -262,7 +278,7 @@ async fn admit(worker: Rc<Worker>, established: Established) -> Option<Admitted>
         let presented = identity.presented();
         identity.with_path(|path| worker.record_admitted(&service, path, presented));
     }
-    let tls_facts = worker.access_log.is_some().then(|| Box::new(TlsFacts::of(&stream)));
+    let tls_facts = worker.access_log.is_some().then(|| Box::new(TlsFacts::new(&stream)));
     let alpn = stream.state().alpn_protocol();
     let open = OpenConnection::new(&snapshot, service, identity, judgement, alpn, tls_facts);
     if is_over_limit && !is_rejected {

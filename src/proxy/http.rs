@@ -1,6 +1,5 @@
 //! HTTP on one connection: each request is checked, sanitised, annotated and sent to the upstream.
 
-mod gathered_io;
 mod glitches;
 mod http1;
 mod http2;
@@ -9,6 +8,7 @@ mod request;
 mod resets;
 mod response;
 mod upgrade;
+mod uploads;
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -20,6 +20,11 @@ use std::time::Instant;
 
 use hyper::header::HeaderValue;
 use hyper::{Method, Request, Response, StatusCode, Version, header};
+use keygate_wire::client_io::ClientIo;
+use keygate_wire::http2::duplex::Http2Duplex;
+use keygate_wire::incoming::{HttpError, Incoming};
+use keygate_wire::informational::InformationalSender;
+use keygate_wire::io_events::WithIoEvents;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 use tracing::debug;
@@ -28,13 +33,8 @@ use self::http2::Http2Server;
 use self::in_flight::{AcceptedUpgrade, HttpConnection, RequestInFlight};
 use self::request::Purpose;
 use self::response::{ResponseBody, ResponseLimits};
-use super::client_socket::ClientIo;
-use super::io_events::WithIoEvents;
 use super::message::body::{BodyLimits, OutgoingRequest, RequestBody};
-use super::message::h2_duplex::Http2Duplex;
 use super::message::headers;
-use super::message::incoming::{HttpError, Incoming};
-use super::message::informational::InformationalSender;
 use super::open_connection::OpenConnection;
 use super::open_connection::state::{Close, ConnectionKind};
 use super::upstream::error::UpstreamError;
@@ -161,7 +161,7 @@ fn handle(
             http.informational.begin_response();
         }
         let status = response.status().as_u16();
-        http.metrics.requests.of(CodeClass::of(status)).inc();
+        http.metrics.requests.of(CodeClass::from_status(status)).inc();
         response.body().record_status(status);
         Ok(response)
     }

@@ -16,7 +16,8 @@ use std::time::{Instant, SystemTime};
 use hyper::StatusCode;
 use hyper::header::{HeaderName, HeaderValue};
 use keygate_core::guard::{Decision, Depth, JudgedAt, Judgement, OpenQuestions, Verdict};
-use keygate_core::tls::{CertificateSummary, ClientIdentity, PathExpiry};
+use keygate_core::tls::{self, CertificateSummary, ClientIdentity, HandshakeResult, PathExpiry};
+use keygate_wire::permit::ClientKey;
 use tracing::info;
 
 use self::state::{Close, ConnectionKind, ConnectionState};
@@ -25,7 +26,6 @@ use super::message::headers::key_status;
 use crate::client_log::RefusalLog;
 use crate::config::{AlpnProtocol, Protocol};
 use crate::metrics::ServiceMetrics;
-use crate::permit::ClientKey;
 use crate::snapshot::{Routes, Service, Snapshot};
 
 /// The client with this identity, for limits that count by client.
@@ -181,7 +181,7 @@ impl OpenConnection {
 
     /// The client's certificate, decoded at the first call. `None` for a client without one.
     pub(crate) fn client_summary(&self) -> Option<&CertificateSummary> {
-        let compute = || Some(Box::new(CertificateSummary::of(self.identity.leaf()?)));
+        let compute = || Some(Box::new(CertificateSummary::new(self.identity.leaf()?)));
         self.summary.get_or_init(compute).as_deref()
     }
 
@@ -269,7 +269,7 @@ impl OpenConnection {
         // The path is found before it is judged, because another CA may now be its anchor.
         let is_new_verifier = !Arc::ptr_eq(&before.client_verifier, &service.client_verifier);
         self.follow(snapshot, service);
-        let verified = self.verify_again(service, is_new_verifier, time);
+        let verified = self.verify_again(service, is_new_verifier, refusal_log, time);
         if self.is_evicted.get() || self.rejection.get().is_some() {
             return verified;
         }
@@ -341,12 +341,24 @@ impl OpenConnection {
 
     /// Verifies the client again if its path has expired or the verifier is new, and evicts it if
     /// there is no path any more. Returns the work that was done.
-    fn verify_again(&self, service: &Service, is_new_verifier: bool, time: SystemTime) -> usize {
+    fn verify_again(
+        &self,
+        service: &Service,
+        is_new_verifier: bool,
+        refusal_log: &RefusalLog,
+        time: SystemTime,
+    ) -> usize {
         let verifier = &*service.client_verifier;
         let (peer, name) = (self.identity.peer(), &service.config.name);
         if is_new_verifier {
             if let Err(error) = self.identity.verify_again(verifier, time) {
-                info!(%peer, service = %name, %error, "client certificate is no longer accepted, closing connection");
+                let result = HandshakeResult::of(&error);
+                if let (HandshakeResult::NotVouched, Some(leaf)) = (result, self.identity.leaf()) {
+                    let (address, stage) = (Some(peer.ip()), JudgedAt::Reload);
+                    refusal_log.remember_not_vouched(address, name, leaf, stage);
+                }
+                let (result, error) = (result.as_str(), tls::tls_error(&error));
+                info!(%peer, service = %name, result, error, "client certificate is no longer accepted, closing connection");
                 self.evict(forbidden("the client certificate is no longer accepted"));
             }
             return VERIFICATION_WORK;

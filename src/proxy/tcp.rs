@@ -1,20 +1,22 @@
 //! A service with `protocol = "tcp"`: TLS ends here, and the bytes go to the upstream.
 
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use keygate_core::tls::{CertificateSummary, ClientIdentity};
+use keygate_wire::io_events::WithIoEvents;
+use keygate_wire::proxy_header::{self, ProxiedClient};
+use keygate_wire::tls_stream::TlsStream;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use super::io_events::WithIoEvents;
 use super::open_connection::OpenConnection;
-use super::proxy_protocol;
 use super::tunnel::{self, TunnelEnd};
 use super::worker::Worker;
 use super::worker::record::{Record, RequestLine};
 use crate::config::SendProxy;
 use crate::metrics::UpstreamFailure;
-use crate::tls_stream::TlsStream;
 
 /// Carries bytes between a client and its upstream until the connection ends.
 pub(crate) async fn serve(
@@ -38,12 +40,10 @@ pub(crate) async fn serve(
         }
     };
     if service.config.forward.send_proxy == SendProxy::V2 {
-        let tls = client.get_ref();
-        let header = proxy_protocol::header(connection.identity(), tls);
         // Without the header the upstream would read the client's bytes as one.
-        let sent = match header {
+        let sent = match header(connection.identity(), client.get_ref()) {
             Ok(header) => upstream.io.write_all(&header).await,
-            Err(error) => Err(std::io::Error::other(error)),
+            Err(error) => Err(error),
         };
         if let Err(error) = sent {
             let kind = Some(UpstreamFailure::Response);
@@ -63,6 +63,23 @@ pub(crate) async fn serve(
     if let Some(record) = record {
         record.set_tunnel(connection.state.tunnel_bytes(), end);
     }
+}
+
+/// The PROXY header for an upstream: both addresses, TLS version and cipher, SNI, and the client's
+/// certificate with its common name.
+///
+/// # Errors
+/// Returns an error if the header would be too long.
+fn header(identity: &ClientIdentity, stream: &TlsStream<TcpStream>) -> io::Result<Vec<u8>> {
+    proxy_header::write(ProxiedClient {
+        peer: identity.peer(),
+        local: stream.io().local_addr().ok(),
+        tls: stream.state(),
+        server_name: stream.server_name(),
+        certificate: identity
+            .leaf()
+            .map(|leaf| (leaf.as_ref(), CertificateSummary::new(leaf).common_name)),
+    })
 }
 
 /// The record of the connection for the access log; `None` if that is off. Only a request has

@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 
 use hyper::Response;
 use hyper::header::HeaderValue;
+use keygate_wire::incoming::Incoming;
+use keygate_wire::permit::ClientKey;
 use rustls::ClientConfig;
 use smallvec::SmallVec;
 use tokio::time::timeout;
@@ -36,10 +38,8 @@ use self::isolation::Isolation;
 use self::server::{Lease, ServerConnection, SharedByServers, UpstreamServer};
 use self::server_state::ServerStates;
 use super::message::body::OutgoingRequest;
-use super::message::incoming::Incoming;
 use crate::config::{Scheme, ServerConfig, ServiceConfig, UpstreamConfig};
 use crate::metrics::ServiceMetrics;
-use crate::permit::ClientKey;
 use crate::resolver::Resolver;
 
 /// The servers of a service.

@@ -15,6 +15,7 @@ use std::time::{Instant, SystemTime};
 
 use keygate_core::guard::RecentShard;
 use keygate_core::tls::CertificateSummary;
+use keygate_wire::permit::{Count, CountGuard, PerIpCounts};
 use rustls::pki_types::CertificateDer;
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, watch};
@@ -30,7 +31,6 @@ use crate::config::Config;
 use crate::confirm::Inquiry;
 use crate::log_writer::LogWriter;
 use crate::metrics::{ServiceMetrics, WorkerMetrics};
-use crate::permit::{Count, CountGuard, PerIpCounts};
 use crate::process::heartbeat::Heartbeats;
 use crate::process::lifecycle::Lifecycle;
 use crate::recent_hits::RecentHits;
@@ -142,7 +142,7 @@ impl Worker {
     ) {
         let (Some(recent), Some(leaf)) = (&self.recent, path.first()) else { return };
         let checks = self.current.borrow_mut().load().guard.weak_checks();
-        let subject = || CertificateSummary::of(leaf).name().to_owned();
+        let subject = || CertificateSummary::new(leaf).name().to_owned();
         recent.record_path(service.id, checks, path, presented, subject);
     }
 

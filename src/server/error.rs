@@ -8,7 +8,7 @@ use keygate_core::regular_file::cause;
 use crate::config::{KeyPlace, PlacedProblem};
 use crate::confirm::ConfirmError;
 use crate::process::inherited_sockets::InheritedSocketsError;
-use crate::snapshot::LoadErrors;
+use crate::sources::LoadErrors;
 use crate::traces::TracesError;
 use crate::{listen, workers};
 

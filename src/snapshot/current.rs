@@ -8,9 +8,9 @@ use arc_swap::ArcSwap;
 use keygate_core::guard::Guard;
 use keygate_core::tls::ClientVerifier;
 
-use super::last_question::LastQuestion;
 use super::routes::Routes;
 use crate::config::{AuthorizerConfig, ListenAddress, Networks, Protocol, ServiceConfig};
+use crate::sources::LastQuestion;
 
 /// The snapshot in use. Loading it never blocks.
 pub type Current = Arc<ArcSwap<Snapshot>>;

@@ -16,14 +16,12 @@ use tracing::info;
 
 pub(crate) use self::directories::Directories;
 use super::current::Current;
-use super::load::file::SETTLE;
-use super::load::source::configuration::{Prepare, Trigger};
-use super::load::source::gate::AcceptError;
-use super::load::{Loader, RefreshedSnapshot};
-use super::operator_decision::GuardFile;
+use super::loader::{Loader, RefreshedSnapshot};
 use super::report::Report;
 use crate::blocking::{BlockingError, BlockingPool};
+use crate::files::SETTLE;
 use crate::log_writer::LogReopener;
+use crate::sources::{AcceptError, GuardFile, Prepare, Trigger};
 
 /// Interval at which files are polled, 10 s. A poll without changes takes one `stat` for each file.
 pub const POLL_INTERVAL: Duration = Duration::from_secs(10);

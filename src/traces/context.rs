@@ -33,7 +33,7 @@ pub(super) struct RemoteParent {
 impl RemoteParent {
     /// The parent that a request names; `None` if it names none, several, or an invalid one. A new
     /// trace begins then (section 3.2.4, "Mutating the traceparent Field").
-    pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
+    pub(super) fn from_headers(headers: &HeaderMap) -> Option<Self> {
         let mut fields = headers.get_all(TRACEPARENT).iter();
         match (fields.next(), fields.next()) {
             (Some(field), None) => Self::parse(field.as_bytes()),
@@ -175,7 +175,7 @@ mod tests {
         for field in fields {
             headers.append(TRACEPARENT, HeaderValue::from_bytes(field.as_bytes()).unwrap());
         }
-        RemoteParent::of(&headers)
+        RemoteParent::from_headers(&headers)
     }
 
     #[test]

@@ -10,8 +10,9 @@ use keygate_core::tls::{self, TlsFileError};
 use rustls::ClientConfig;
 
 use crate::config::{AlpnProtocol, KeyPlace, PlacedProblem, TracesConfig};
+use crate::files;
 use crate::http_client::{MAX_HEADERS, parse_headers};
-use crate::snapshot::{self, ExposedKeyFile};
+use crate::sources::{self, ExposedKeyFile};
 
 /// Maximum size of a file of CAs, 16 MiB.
 const MAX_TRUST_ANCHORS: u64 = 16 << 20;
@@ -40,7 +41,7 @@ pub enum TracesError {
         path: PathBuf,
         /// The reason.
         source: io::Error,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
     },
     /// rustls rejects the configuration.
@@ -97,7 +98,7 @@ impl ExportFiles {
 }
 
 fn client_config(path: &Path) -> Result<ClientConfig, TracesError> {
-    let pem = snapshot::read_bounded(path, MAX_TRUST_ANCHORS).map_err(|source| {
+    let pem = files::read_bounded(path, MAX_TRUST_ANCHORS).map_err(|source| {
         let remedy = "give the CAs of the collector in PEM";
         TracesError::Read { key: "traces.trust_anchors", path: path.to_owned(), source, remedy }
     })?;
@@ -107,7 +108,7 @@ fn client_config(path: &Path) -> Result<ClientConfig, TracesError> {
 }
 
 fn headers(path: &Path) -> Result<(HeaderMap, Option<ExposedKeyFile>), TracesError> {
-    let file = snapshot::read_private_key(path, MAX_HEADERS).map_err(|source| {
+    let file = sources::read_private_key(path, MAX_HEADERS).map_err(|source| {
         let remedy = "write one field a line, such as `Authorization: Bearer KEY`";
         TracesError::Read { key: "traces.headers", path: path.to_owned(), source, remedy }
     })?;

@@ -15,7 +15,7 @@ use super::{TARGET, otlp};
 use crate::config::{SourceUrl, TracesConfig};
 use crate::metrics::{SpanDrop, TraceMetrics};
 use crate::resolver::Resolver;
-use crate::snapshot::{ExposedKeyFile, Warning};
+use crate::sources::{ExposedKeyFile, Warning};
 
 /// Maximum number of requests in a batch.
 const MAX_BATCH: usize = 512;
@@ -204,7 +204,7 @@ struct FailureLog {
     logged_at: Option<Instant>,
     /// Spans that were dropped since the last line.
     spans: u64,
-    /// Whether the last line is that of a failure.
+    /// Whether the last line reports a failure.
     is_failing: bool,
 }
 

@@ -5,13 +5,13 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use hyper::HeaderMap;
+use keygate_wire::permit::ClientKey;
 use tokio::sync::mpsc;
 
 use super::context::{RemoteParent, RequestTrace, TraceId};
 use super::finished_request::FinishedRequest;
 use crate::config::TracesConfig;
 use crate::metrics::{SpanDrop, TraceMetrics};
-use crate::permit::ClientKey;
 
 /// Number of spans that `max_spans_per_second` counts for a request: its own, and the upstream's.
 const SPANS_OF_REQUEST: u64 = 2;
@@ -72,7 +72,7 @@ impl Tracer {
         client: ClientKey,
         now: Instant,
     ) -> RequestTrace {
-        let parent = trusted.and_then(RemoteParent::of);
+        let parent = trusted.and_then(RemoteParent::from_headers);
         RequestTrace::new(parent, |trace| self.samples(parent, trace, client, now))
     }
 

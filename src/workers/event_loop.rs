@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
 use keygate_core::guard::keys_checked;
+use keygate_wire::permit::ledger;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Interval, MissedTickBehavior, interval};
@@ -14,7 +15,6 @@ use tracing::error;
 use super::{Rooms, accept};
 use crate::config::{Config, ListenAddress};
 use crate::listen::ListenChange;
-use crate::permit::ledger;
 use crate::process::heartbeat::Heartbeat;
 use crate::process::lifecycle::Lifecycle;
 use crate::proxy::{NewJudgement, OpenConnection, Worker};

@@ -19,6 +19,8 @@ mod admission {
     mod actions;
     mod alerts;
     mod blocklists;
+    mod bound_cas;
+    mod bound_cas_files;
     mod cas;
     mod clients;
     mod encodings;
@@ -43,6 +45,7 @@ mod admission {
 mod authorizers {
     mod asker_tls;
     mod askers;
+    mod bound_cas;
     mod caddy;
     mod configuration;
     mod connections;
@@ -104,12 +107,14 @@ mod docs {
     mod pages;
     mod readme;
     mod reference;
+    mod words;
 }
 
 mod fetch {
     mod badkeys_scene;
     mod blocklists;
     mod checks;
+    mod crls;
     mod directories;
     mod downloads;
     mod interrupted;

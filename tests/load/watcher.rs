@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use keygate::config::{Config, PlacedProblem};
 use keygate::metrics::ControlMetrics;
-use keygate::snapshot::{JudgementLinks, Loader, Prepare, Trigger};
+use keygate::snapshot::Loader;
+use keygate::sources::{JudgementLinks, Prepare, Trigger};
 use keygate_core::pkbf::{Filter, Overwrite, Parameters, create};
 
 use crate::support::keygate::Keygate;

@@ -22,7 +22,7 @@ pub struct Authorizer {
     pub lost: Party,
     pub origin: Origin,
     configuration: Table,
-    /// What starts keygate.
+    /// The command that starts keygate.
     command: Command,
 }
 

@@ -97,8 +97,8 @@ impl HttpHost {
         self.run(self.authorizer(), change, connecting)
     }
 
-    /// The documented timeouts of connections, and those of answers, which a loaded machine
-    /// exceeds; each with the one that tests use instead.
+    /// The documented timeouts of connections and of answers, which a loaded machine exceeds; each
+    /// with the one that tests use instead.
     fn timeouts(self) -> [&'static [(&'static str, &'static str)]; 2] {
         match self {
             Self::Caddy => [

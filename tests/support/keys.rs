@@ -18,7 +18,7 @@ pub enum Kind {
     Integers,
     /// An array of strings, or of one of these strings.
     List(Vec<String>),
-    /// Servers: strings, or tables with a share.
+    /// Servers, or files with CRLs: strings, or tables with a share or with sources.
     Servers,
     Size,
     /// A name, or a table with a header.
@@ -72,7 +72,10 @@ fn kind(example: &Table, key: &str) -> Option<Kind> {
     if given(Value::Boolean(true)).contains("text in quotes, or a table with header and encoding") {
         return Some(Kind::Source);
     }
-    if item.contains("text in quotes, or a table with url and weight") {
+    if ["url and weight", "path and source"]
+        .iter()
+        .any(|keys| item.contains(&format!("text in quotes, or a table with {keys}")))
+    {
         return Some(Kind::Servers);
     }
     if is_table(&given(table.clone())) || is_table(&given(array)) {
@@ -115,7 +118,16 @@ pub fn with(example: &Table, key: &str, value: Option<Value>) -> Table {
     let (tables, last) = key.rsplit_once('.').unwrap_or(("", key));
     let mut table = &mut changed;
     for name in tables.split('.').filter(|name| !name.is_empty()) {
-        let inner = table.entry(name).or_insert_with(|| Value::Table(Table::new()));
+        let inner = table.entry(name).or_insert_with(|| match name {
+            "cas" => Value::Array(Vec::new()),
+            _ => Value::Table(Table::new()),
+        });
+        if let Value::Array(tables) = &mut *inner
+            && tables.is_empty()
+        {
+            let bound: Table = "file = \"ca.pem\"\nspiffe = [\"example.org\"]".parse().unwrap();
+            tables.push(Value::Table(bound));
+        }
         let table_inside = if inner.is_array() {
             inner.as_array_mut().unwrap()[0].as_table_mut()
         } else {

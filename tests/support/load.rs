@@ -46,7 +46,7 @@ pub fn send_get(connection: &mut Connection, host: impl Display, close: bool) ->
         return Err(io::ErrorKind::ConnectionAborted.into());
     }
     if !line.starts_with("HTTP/1.1 200 ") {
-        // The fields show whether the response is that of a host or of keygate.
+        // The fields show whether the response comes from a host or from keygate.
         let mut head = line.clone();
         while !head.ends_with("\r\n\r\n") && connection.read_line(&mut head)? > 0 {}
         return Err(io::Error::other(format!("the response begins with {head:?}")));
@@ -82,7 +82,7 @@ impl Load {
         Self::to(&address.ip().to_string(), address, pki, client_of)
     }
 
-    /// Requests to a server of this name, which is that of SNI and `Host`.
+    /// Requests to a server of this name, which is in SNI and `Host`.
     pub fn to(host: &str, address: SocketAddr, pki: &Pki, client_of: &Party) -> Self {
         let config = Arc::new(config(pki, client_of));
         let host: ServerName<'static> = host.to_owned().try_into().unwrap();

@@ -469,8 +469,8 @@ impl Pki {
         list.signed_by(&self.issuer).unwrap()
     }
 
-    /// A revocation list of our CA (DER) with this many entries that no party has, besides those of
-    /// `list`. Serial numbers have 16 octets, in no order, as those of large CAs.
+    /// A revocation list of our CA (DER) with this many entries that no party has, in addition to
+    /// the entries of `list`. Serial numbers have 16 octets, in no order, as large CAs have them.
     pub fn large_crl(&self, list: &RevocationList<'_>, entries: u64) -> Vec<u8> {
         let template = RevocationList { others: 1, ..*list };
         let mut fields = elements(self.signed_crl(&template).der());

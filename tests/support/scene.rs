@@ -77,7 +77,7 @@ impl Scene {
         assert_eq!(self.keygate.status()["filters"][0]["revision"], 1);
     }
 
-    /// Waits for the filter with these bytes, the one of [`Scene::update`], to be in use.
+    /// Waits for the filter with these bytes, from [`Scene::update`], to be in use.
     pub fn is_replaced_by(&self, update: &[u8]) {
         let keygate = &self.keygate;
         keygate.wait_for_generation(2);

@@ -22,7 +22,7 @@ pub struct Spelling {
     spki: Vec<u8>,
     /// Whether keygate reads the key.
     pub is_readable: bool,
-    /// The TLS 1.3 scheme of its signatures, if it differs from that of the key.
+    /// The TLS 1.3 scheme of its signatures, if it differs from the key's.
     scheme: Option<SignatureScheme>,
 }
 

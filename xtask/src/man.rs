@@ -18,7 +18,7 @@ const EXAMPLE: &str = include_str!("../../config/keygate.toml");
 ///
 /// # Errors
 /// Returns an error if `docs/man/pages.md` lacks a page, or if a file cannot be written.
-pub(crate) fn write(directory: &Path) -> io::Result<()> {
+pub fn write(directory: &Path) -> io::Result<()> {
     std::fs::create_dir_all(directory)?;
     std::fs::write(directory.join("keygate.toml.5"), page_of_configuration()?)?;
     let mut command = cli::command().disable_help_subcommand(true);
@@ -26,7 +26,7 @@ pub(crate) fn write(directory: &Path) -> io::Result<()> {
     write_commands(&command, directory)
 }
 
-/// Writes the page of `command` and those of its subcommands.
+/// Writes the pages of `command` and of its subcommands.
 fn write_commands(command: &Command, directory: &Path) -> io::Result<()> {
     let name = command.get_display_name().unwrap_or_else(|| command.get_name());
     std::fs::write(directory.join(format!("{name}.1")), page(command, name)?)?;

@@ -13,6 +13,6 @@ mod metadata;
 pub use blocklist::XZ_MAGIC;
 pub use blocklist::{Blocklist, BlocklistError, RECORD_SIZE, Record};
 pub use file::MAX_METADATA_SIZE;
-pub use file::{BlocklistFile, BlocklistFileError, metadata_path, read};
+pub use file::{BlocklistFile, BlocklistFileError, metadata_path, read, read_with_metadata};
 pub use findings::Findings;
 pub use metadata::{Metadata, MetadataError};

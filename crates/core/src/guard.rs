@@ -26,7 +26,8 @@ use std::time::SystemTime;
 
 use rustls::pki_types::CertificateDer;
 
-pub use allow::{AllowKind, AllowRuleError, AllowRules};
+pub(crate) use allow::VouchedNames;
+pub use allow::{AllowKind, AllowRuleError, AllowRules, NameBounds, NameKinds};
 pub use answers::{Answers, CurrentAnswers};
 pub use current::CurrentGuard;
 pub use judged_at::JudgedAt;
@@ -205,7 +206,7 @@ impl Guard {
         let fingerprints = || fingerprints_of(&public_key, self.exponents);
         with_list(search.verdict(), || {
             let fingerprint = || presented.unwrap_or_else(|| Fingerprint::of(spki));
-            let strength = KeyStrength::of(&public_key, self.weak_checks, fingerprint);
+            let strength = KeyStrength::new(&public_key, self.weak_checks, fingerprint);
             self.judge_strength(strength, || {
                 let by_filters =
                     if may_hit { self.judge_encodings(&key) } else { self.without_hit() };
@@ -218,7 +219,8 @@ impl Guard {
         })
     }
 
-    /// The verdict on a key with this `strength`. `by_filters` returns that of filters and answers.
+    /// The verdict on a key with this `strength`. `by_filters` returns the verdict of filters and
+    /// answers.
     fn judge_strength(
         &self,
         strength: KeyStrength,

@@ -102,7 +102,7 @@ impl Filter {
     /// false negatives.
     #[must_use]
     pub fn contains(&self, spki: &[u8]) -> bool {
-        self.contains_hash(KeyHash::of(spki))
+        self.contains_hash(KeyHash::from_spki(spki))
     }
 
     /// [`Filter::contains`] for a key that is already hashed. Several filters can share one hash.
@@ -141,7 +141,7 @@ impl Filter {
     /// reference implementation, a key that already tests positive is not counted again.
     pub fn insert(&mut self, spki: &[u8]) -> bool {
         let mut newly_set = 0;
-        for position in self.positions(KeyHash::of(spki)) {
+        for position in self.positions(KeyHash::from_spki(spki)) {
             let (byte, mask) = locate(position);
             if let Some(bits) = self.bits.get_mut(byte)
                 && *bits & mask == 0
@@ -203,10 +203,10 @@ impl Filter {
     /// Whether the header explains the number of bits that are set.
     #[must_use]
     pub fn plausibility(&self) -> Plausibility {
-        Plausibility::of(&self.header, self.set_bits)
+        Plausibility::new(&self.header, self.set_bits)
     }
 
-    /// The number of entries: that of the header if it explains the bits, else the smallest number
+    /// The number of entries: the header's if it explains the bits, else the smallest number
     /// that sets as many bits.
     #[must_use]
     pub fn explained_entries(&self) -> u64 {
@@ -271,7 +271,7 @@ pub struct KeyHash {
 impl KeyHash {
     /// The hash of a SubjectPublicKeyInfo (DER).
     #[must_use]
-    pub fn of(spki: &[u8]) -> Self {
+    pub fn from_spki(spki: &[u8]) -> Self {
         Self { h1: xxh64(spki, 0), h2: xxh64(spki, 1) | 1 }
     }
 

@@ -125,7 +125,7 @@ pub fn verify_with_rsa_1024(body: &[u8], spki: &[u8]) -> Result<Proof, BadProof>
 fn verify_with(body: &[u8], spki: &[u8], rsa_keys: RsaKeys) -> Result<Proof, BadProof> {
     let form = ProofForm::parse(body)?;
     let fingerprint = Fingerprint::of(spki);
-    let algorithm = SignatureAlgorithm::of(spki, rsa_keys).ok_or(BadProof::Key)?;
+    let algorithm = SignatureAlgorithm::from_spki(spki, rsa_keys).ok_or(BadProof::Key)?;
     let name = algorithm.name(&form.algorithm).ok_or(BadProof::Algorithm)?;
     if form.key_id != fingerprint.to_string() {
         return Err(BadProof::KeyId);

@@ -108,7 +108,7 @@ pub fn too_large(found: u64, max_size: u64) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, TooLarge { found, max_size })
 }
 
-/// Whether an error is that of [`too_large`].
+/// Whether an error comes from [`too_large`].
 pub fn is_too_large(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|error| error.is::<TooLarge>())
 }

@@ -18,7 +18,6 @@ use data_encoding::BASE64;
 
 pub use self::error::{SignatureError, SignatureFileError};
 pub use self::file::FileSignature;
-pub use self::file::{SIGNATURE_LINES, SIGNATURE_START};
 pub use self::keys::MinisignKeys;
 
 /// Maximum size of a signature, and of a file of keys, in bytes, 16 KiB; a larger file is rejected.
@@ -87,7 +86,7 @@ mod tests {
     use super::*;
 
     fn keys(text: &str) -> MinisignKeys {
-        MinisignKeys::of_file(Path::new("keys.pub"), Ok(text.into())).unwrap()
+        MinisignKeys::from_file(Path::new("keys.pub"), Ok(text.into())).unwrap()
     }
 
     fn verify(keys_text: &str, text: &str, content: &[u8]) -> Result<(), String> {

@@ -4,6 +4,7 @@
 //! such a path, only after the client has proved that it holds the key. Both work in any rustls
 //! server. Nothing here speaks HTTP.
 
+mod bound_cas;
 mod certificate;
 mod chain_cache;
 mod client_config;
@@ -29,6 +30,7 @@ mod verifier;
 
 pub use self::explain::tls_error;
 pub use self::{
+    bound_cas::BoundCas,
     certificate::{CertificateRole, CertificateSummary},
     client_config::client_config,
     client_verifier::PresentedPath,

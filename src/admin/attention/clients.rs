@@ -4,7 +4,8 @@ use keygate_core::tls::HandshakeResult;
 use keygate_core::unix_time::duration;
 
 use super::{Attention, amber, red};
-use crate::admin::admissions::{Admission, Update};
+use crate::admin::admissions::Admission;
+use crate::admin::admissions::update::Update;
 use crate::admin::view::View;
 use crate::metrics::{Label, QuestionResult};
 use crate::shell;
@@ -79,7 +80,7 @@ fn shut_out(
 /// The file or setting to check for the result of most handshakes or questions.
 fn cause_of(result: &str) -> &'static str {
     use HandshakeResult::{
-        BadSignature, Expired, NotAllowed, Revoked, ServiceRejected, UnknownIssuer,
+        BadSignature, Expired, NotAllowed, NotVouched, Revoked, ServiceRejected, UnknownIssuer,
     };
     use QuestionResult::{ClientNotAllowed, NotVerified};
     let causes = [
@@ -90,6 +91,11 @@ fn cause_of(result: &str) -> &'static str {
         ),
         (Expired.as_str(), "check the dates of the certificates, and the clock"),
         (NotAllowed.as_str(), "check client_auth.allow"),
+        (
+            NotVouched.as_str(),
+            "check client_auth.cas: see \"not_vouched\" in the log, with the CA and the name that it \
+             may not vouch for",
+        ),
         (Revoked.as_str(), "check client_auth.crls"),
         (ServiceRejected.as_str(), "clients reject tls.certificate, or lack its CA"),
         (UnknownIssuer.as_str(), "check client_auth.trust_anchors"),

@@ -4,7 +4,7 @@ use keygate_core::unix_time::utc;
 
 use super::{Attention, amber, red};
 use crate::admin::view::View;
-use crate::snapshot::{Expiry, ExpiryState};
+use crate::sources::{Expiry, ExpiryState};
 
 pub(super) fn conditions(view: &View) -> Vec<Attention> {
     let expiries = view.report.expiries.iter().enumerate();

@@ -6,7 +6,8 @@ use super::{Attention, amber, red};
 use crate::admin::remedy;
 use crate::admin::view::View;
 use crate::metrics::Scrape;
-use crate::snapshot::{FilterReport, Rejection, Report, Warning};
+use crate::snapshot::{Rejection, Report};
+use crate::sources::{FilterReport, Warning};
 
 pub(super) fn conditions(view: &View) -> Vec<Attention> {
     let report = &view.report;

@@ -85,7 +85,7 @@ fn rejected_requests((service, traffic): (&String, &ServiceTraffic)) -> Option<A
     let most = traffic.own_responses.iter().max_by(|(_, one), (_, other)| one.total_cmp(other));
     let all = traffic.requests_of_last_minute;
     let (status, count) = most.filter(|(_, count)| **count >= (all / 2.0).max(FEW))?;
-    let cause = status.parse().ok().and_then(OwnStatus::of).map_or("", OwnStatus::cause);
+    let cause = status.parse().ok().and_then(OwnStatus::from_status).map_or("", OwnStatus::cause);
     let problem = format!(
         "no request succeeded in the last minute, {count} of {all} got {status} from keygate: {cause}"
     );

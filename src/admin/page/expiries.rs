@@ -4,7 +4,7 @@ use keygate_core::unix_time::{utc, within};
 
 use super::Badge;
 use crate::admin::attention::expiry_row;
-use crate::snapshot::{Expiry, ExpiryState};
+use crate::sources::{Expiry, ExpiryState};
 
 /// Maximum number of valid objects on the page, earliest first. Others have a row each, because the
 /// line about what needs attention links to it.

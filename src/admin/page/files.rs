@@ -4,7 +4,7 @@ use keygate_core::unix_time::ago;
 
 use super::Badge;
 use crate::admin::remedy;
-use crate::snapshot::{
+use crate::sources::{
     AffectedClient, DryRunReport, FilterReport, ListReport, ReloadReport, WaitingReport,
 };
 

@@ -10,7 +10,7 @@ use super::files::{WaitingUpdate, reason};
 use crate::admin::servers::ServerReport;
 use crate::admin::traffic::ServiceTraffic;
 use crate::metrics::{ByService, Label, QuestionResult, Scrape};
-use crate::snapshot::{AuthorizerReport, PolicyReport, ServiceReport};
+use crate::sources::{AuthorizerReport, PolicyReport, ServiceReport};
 
 pub(super) struct ServiceRow<'a> {
     pub(super) name: &'a str,
@@ -167,7 +167,7 @@ pub(super) struct AuthorizerCounters {
 }
 
 impl AuthorizerCounters {
-    pub(super) fn of(scrape: &Scrape) -> Self {
+    pub(super) fn new(scrape: &Scrape) -> Self {
         Self {
             askers: scrape.sums("keygate_askers_active", "service"),
             questions: scrape.sums_by_service("keygate_questions_total", "result"),
@@ -192,8 +192,8 @@ impl<'a> AuthorizerRow<'a> {
         let allowed = count(QuestionResult::Allowed);
         let denied = count(QuestionResult::Denied) + count(QuestionResult::ClientNotAllowed);
         let malformed = count(QuestionResult::Malformed);
-        let unusable =
-            malformed + count(QuestionResult::NotVerified) + count(QuestionResult::Oversize);
+        let unverified = count(QuestionResult::NotVerified) + count(QuestionResult::NotVouched);
+        let unusable = malformed + unverified + count(QuestionResult::Oversize);
         let all = allowed + denied + unusable;
         let share = if all > 0.0 { (unchecked + malformed) / all * 100.0 } else { 0.0 };
         let last_question = report.last_question.seconds();

@@ -7,7 +7,6 @@ use hyper::header::{HeaderName, HeaderValue};
 use keygate_core::spki::Fingerprint;
 use prost::Message;
 
-use super::framing;
 use super::messages::{
     CheckResponse, DeniedHttpResponse, HeaderValueOption, HttpStatus, Metadata, MetadataField,
     OkHttpResponse, RpcStatus,
@@ -25,7 +24,7 @@ pub(crate) struct StatusHeader {
     name: Bytes,
     /// Every spelling with an underscore. Envoy passes on a field that is not named.
     others: Vec<Bytes>,
-    /// The encoded [`OkHttpResponse`] with the last value. Most answers have the one of clean
+    /// The encoded [`OkHttpResponse`] with the last value. Most answers have the value of clean
     /// clients.
     ok_response: RefCell<Option<(HeaderValue, Bytes)>>,
 }
@@ -109,7 +108,7 @@ pub(super) fn encode(
             body: text.into(),
         });
     }
-    framing::encode(&response)
+    super::encode(&response)
 }
 
 /// The dynamic metadata, which access logs and RBAC rules of Envoy can read.
@@ -130,8 +129,10 @@ fn metadata(answer: &Answer, fingerprint: Option<Fingerprint>) -> Metadata {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use keygate_core::guard::{Decision, VerdictKind};
+    use keygate_wire::grpc;
+
+    use super::*;
 
     #[test]
     fn each_answer_has_its_own_status() {
@@ -146,7 +147,7 @@ mod tests {
                 is_temporary: false,
             };
             let message = encode(&answer, None, &header, || DenialBody::new("", None));
-            let response = CheckResponse::decode(message.slice(framing::PREFIX..)).unwrap();
+            let response = CheckResponse::decode(message.slice(grpc::PREFIX..)).unwrap();
             let allowed = OkHttpResponse::decode(response.ok_response.unwrap()).unwrap();
             let fields: Vec<_> = allowed.headers.into_iter().filter_map(|it| it.header).collect();
             let values: Vec<_> = fields.iter().map(|field| &field.value[..]).collect();

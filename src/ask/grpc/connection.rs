@@ -6,9 +6,9 @@ use std::task::Context;
 use std::time::Duration;
 
 use h2::server::Builder;
+use keygate_wire::grpc::PREFIX;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::framing::PREFIX;
 use super::unary_call::{Answerer, UnaryCall};
 use crate::ask::http2;
 

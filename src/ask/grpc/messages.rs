@@ -166,7 +166,7 @@ impl HeaderValueOption {
     /// A field that replaces every field of this name.
     ///
     /// Both `append` and `append_action` are set. If both are unset, the versions of Envoy between
-    /// envoy#42878 and envoy#43717 append the value to the one of the client.
+    /// envoy#42878 and envoy#43717 append the value to the client's.
     pub(crate) fn replacing(key: Bytes, value: Bytes) -> Self {
         Self {
             header: Some(HeaderEntry { key, value, raw_value: Bytes::new() }),

@@ -10,9 +10,9 @@ use h2::server::SendResponse;
 use hyper::header::{CONTENT_TYPE, HeaderMap};
 use hyper::http::request::Parts;
 use hyper::{Method, Request};
+use keygate_wire::grpc::{BadMessage, ReceivedMessage};
 use tokio::time::Sleep;
 
-use super::framing::{BadMessage, ReceivedMessage};
 use super::status::{self, CallError};
 
 /// Maximum time for the message of a call to arrive. A message that is late is answered like a
@@ -23,7 +23,7 @@ const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// follows a complete response (RFC 9113, section 8.1). Envoy sends a message of 4 MiB at most.
 const MAX_DISCARDED: usize = 4 << 20;
 
-/// The methods of the door.
+/// The methods of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RpcMethod {
     /// `envoy.service.auth.v3.Authorization/Check`.
@@ -34,7 +34,7 @@ pub(crate) enum RpcMethod {
 
 impl RpcMethod {
     /// The method that a request calls.
-    fn of(head: &Parts) -> Result<Self, CallError> {
+    fn from_head(head: &Parts) -> Result<Self, CallError> {
         if !is_grpc(&head.headers) {
             return Err(CallError::ContentType);
         }
@@ -99,7 +99,7 @@ impl UnaryCall {
         let timeout = timeout(&head.headers).unwrap_or(MESSAGE_TIMEOUT).min(MESSAGE_TIMEOUT);
         let phase = CallPhase::Discarding(MAX_DISCARDED);
         let mut call = Self { body, respond, phase, deadline: None, timeout };
-        match RpcMethod::of(&head) {
+        match RpcMethod::from_head(&head) {
             Ok(method) => {
                 call.phase = CallPhase::Receiving { method, message: ReceivedMessage::new(max) };
             }

@@ -68,7 +68,7 @@ struct FieldNames<'a> {
 }
 
 impl<'a> FieldNames<'a> {
-    fn of(config: &'a AuthorizerConfig) -> Self {
+    fn new(config: &'a AuthorizerConfig) -> Self {
         let (certificate, chain, verify) = match &config.certificate_from {
             CertificateSource::ClientCert => ("client-cert", "client-cert-chain", ""),
             CertificateSource::Header { header, verify, .. } => {
@@ -90,7 +90,7 @@ impl<'a> FieldNames<'a> {
 impl<'a> QuestionFields<'a> {
     /// The values in `fields`.
     pub(super) fn read(config: &AuthorizerConfig, fields: RequestFields<'a>) -> Self {
-        let names = FieldNames::of(config);
+        let names = FieldNames::new(config);
         let mut read = Self {
             certificate: FieldValue::Absent,
             chain: FieldValue::Absent,

@@ -74,12 +74,12 @@ pub(super) fn parse<'h, 'b>(
     }))
 }
 
-/// The length of the head at the beginning of `input`, and that of its body if it is known; `None`
-/// if the head is not whole. For fuzzing.
+/// The length of the head at the beginning of `input`, and the length of its body if it is known;
+/// `None` if the head is not whole. For fuzzing.
 ///
 /// # Errors
 /// Returns the reason if there is no such head, or if the end of its body is ambiguous.
-pub(crate) fn lengths(input: &[u8]) -> Result<Option<(usize, Option<u64>)>, &'static str> {
+pub fn lengths(input: &[u8]) -> Result<Option<(usize, Option<u64>)>, &'static str> {
     let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
     let head = parse(input, &mut fields)?;
     Ok(head.map(|head| match head.body {

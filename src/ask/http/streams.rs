@@ -1,15 +1,14 @@
 //! Requests over HTTP/2: each stream is a question.
 
-use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::Context;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use h2::RecvStream;
 use h2::server::SendResponse;
 use hyper::http::request::Parts;
 use hyper::{Method, Request};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use keygate_wire::prefixed::Prefixed;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::fields::RequestFields;
 use super::response::HttpAnswer;
@@ -46,53 +45,14 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         };
     let max_header_size = limits.max_question_size.max(http2::MIN_HEADER_SIZE);
     let builder = http2::builder(limits.max_streams, max_header_size);
-    http2::serve(Replayed { read, stream }, &builder, limits.idle_timeout, begin, drain).await
+    let stream = Prefixed::new(read.freeze(), stream);
+    http2::serve(stream, &builder, limits.idle_timeout, begin, drain).await
 }
 
-/// The size of the fields by RFC 9113, section 6.5.2, without those of the request line.
+/// The size of the fields by RFC 9113, section 6.5.2, without the fields of the request line.
 fn header_size(head: &Parts) -> usize {
     let sizes = head.headers.iter().map(|(name, value)| {
         name.as_str().len().saturating_add(value.len()).saturating_add(FIELD_OVERHEAD)
     });
     sizes.fold(0, usize::saturating_add)
-}
-
-/// A stream whose first bytes have been read.
-struct Replayed<S> {
-    read: BytesMut,
-    stream: S,
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Replayed<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if self.read.is_empty() {
-            return Pin::new(&mut self.stream).poll_read(context, buffer);
-        }
-        let length = self.read.len().min(buffer.remaining());
-        buffer.put_slice(self.read.get(..length).unwrap_or_default());
-        self.read.advance(length);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Replayed<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
 }

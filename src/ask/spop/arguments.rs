@@ -5,11 +5,11 @@
 
 use std::net::IpAddr;
 
+use keygate_wire::spop::value::{BrokenFrame, FrameReader, TypedValue};
 use rustls::pki_types::CertificateDer;
 use smallvec::SmallVec;
 use x509_cert::der::{Reader, SliceReader};
 
-use super::value::{BrokenFrame, FrameReader, TypedValue};
 use crate::ask::question::{MAX_CERTIFICATES, Presented, Unusable};
 
 /// The arguments that keygate reads. Others are ignored.

@@ -7,10 +7,10 @@
 use std::time::Instant;
 
 use keygate_core::spki::Fingerprint;
+use keygate_wire::spop::frame::{FrameHeader, FrameWriter, VariableScope, kind};
+use keygate_wire::spop::value::{BrokenFrame, FrameReader};
 
 use super::arguments::Arguments;
-use super::frame::{FrameHeader, FrameWriter, VariableScope, kind};
-use super::value::{BrokenFrame, FrameReader};
 use crate::ask::question::{Answer, ClientQuestion, Presented, Unusable};
 
 /// A message that keygate answers.
@@ -107,7 +107,7 @@ pub(super) fn acknowledge(
         let answer = answer(&question);
         set_variables(&mut ack, message.scope(), &answer, question.fingerprint());
     }
-    if ack.len() > max_frame_size {
+    if ack.length() > max_frame_size {
         ack.clear();
         ack.set(VariableScope::Session, ACTION, "reject");
         ack.set(VariableScope::Transaction, ACTION, "reject");

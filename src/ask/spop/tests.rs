@@ -66,7 +66,7 @@ async fn a_frame_has_a_time_limit_however_slowly_its_bytes_arrive() {
     peer.write_all(HELLO).await.unwrap();
     let sending = async {
         for byte in NOTIFY {
-            let _ = peer.write_all(&[*byte]).await; // the door may have closed
+            let _ = peer.write_all(&[*byte]).await; // keygate may have closed
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     };

@@ -19,7 +19,7 @@ pub(super) struct QuestionMaker {
 /// The filters of the configuration.
 #[derive(Debug)]
 struct SourceFilters {
-    /// Those whose hits the source answers for.
+    /// The filters whose hits the source answers for.
     covered: Vec<Filter>,
     others: Vec<Filter>,
 }

@@ -56,7 +56,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         failed(error.into())
     })?;
     drop(spinner);
-    let info = FilterSummary::of(&args.file, &filter, &filter.sha256());
+    let info = FilterSummary::new(&args.file, &filter, &filter.sha256());
     let shown = if args.json { print_json(&info) } else { show(&info, &filter) };
     shown.map(|()| Exit::Done)
 }

@@ -7,7 +7,7 @@ use keygate_core::guard::{Guard, NamedFilter};
 use keygate_core::pkbf::{Filter, FilterFile, FilterSummary};
 use serde::Serialize;
 
-use super::info::date;
+use super::info::properties;
 use super::{CliError, CliOutput, Exit, read};
 use crate::cli::input::InputArgs;
 use crate::cli::verdict_rows::print_compared;
@@ -52,7 +52,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
 impl FilterDiff {
     fn new(before: (&Path, &FilterFile), after: (&Path, &FilterFile)) -> Self {
         let info = |(path, file): (&Path, &FilterFile)| {
-            FilterSummary::of(path, &file.filter, file.sha256())
+            FilterSummary::new(path, &file.filter, file.sha256())
         };
         let bits = before.1.filter.difference(&after.1.filter);
         let bit_count = before.1.filter.header().bit_count() as f64;
@@ -73,17 +73,10 @@ fn guard(filter: Filter) -> Guard {
 
 fn show(output: &mut CliOutput, difference: &FilterDiff) -> Result<(), CliError> {
     let FilterDiff { before, after, .. } = difference;
-    let mut row = |name: &str, value: fn(&FilterSummary) -> String| {
-        print_compared(output, format_args!("{name:<16}"), [value(before), value(after)])
-    };
-    row("file", |info| info.path.clone())?;
-    row("revision", |info| info.revision.to_string())?;
-    row("updated", |info| date(info.updated))?;
-    row("entries", |info| info.entries.to_string())?;
-    row("hash count (k)", |info| info.hash_count.to_string())?;
-    row("hash length (L)", |info| info.hash_length.to_string())?;
-    row("bits set", |info| format!("{} ({:.3} %)", info.set_bits, info.fill_ratio * 100.0))?;
-    row("false positives", |info| format!("{:.3e}", info.false_positive_ratio))?;
+    print_compared(output, "file", [&before.path, &after.path])?;
+    for ((name, before), (_, after)) in properties(before).iter().zip(&properties(after)) {
+        print_compared(output, name, [before, after])?;
+    }
     match (difference.bits_lost, difference.bits_gained, difference.changed_ratio) {
         (Some(lost), Some(gained), Some(ratio)) => output.line(format_args!(
             "{gained} bits gained, {lost} lost: {:.4} % of all bits differ",

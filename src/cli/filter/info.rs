@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use keygate_core::pkbf::{Filter, FilterSummary};
-use keygate_core::unix_time::{dated, utc};
+use keygate_core::unix_time::dated;
 use serde::Serialize;
 
 use super::{CliError, Exit, print, print_json, read};
@@ -33,7 +33,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let file = read(&args.file)?;
     let (header, bits) = file.filter.to_parts();
     let info = FilterInfo {
-        summary: FilterSummary::of(&args.file, &file.filter, file.sha256()),
+        summary: FilterSummary::new(&args.file, &file.filter, file.sha256()),
         signature: args.signature.check(&args.file, &[&header, bits])?,
     };
     if args.json {
@@ -50,19 +50,22 @@ pub(super) fn show(info: &FilterSummary, filter: &Filter) -> Result<(), CliError
     let plausible = if plausibility.is_plausible() { "yes" } else { "no" };
     print(format_args!("file            {}", info.path))?;
     print(format_args!("sha256          {}", info.sha256))?;
-    print(format_args!("revision        {}", info.revision))?;
-    let updated = if info.updated == 0 { date(0) } else { dated(info.updated) };
-    print(format_args!("updated         {updated}"))?;
-    print(format_args!("entries         {}", info.entries))?;
-    print(format_args!("hash count (k)  {}", info.hash_count))?;
-    let size = bytesize::ByteSize(info.size_bytes);
-    print(format_args!("hash length (L) {} ({size} of bits)", info.hash_length))?;
-    print(format_args!("bits set        {} ({:.3} %)", info.set_bits, info.fill_ratio * 100.0))?;
-    print(format_args!("false positives {:.3e} per lookup", info.false_positive_ratio))?;
+    properties(info)
+        .iter()
+        .try_for_each(|(name, value)| print(format_args!("{name:<16}{value}")))?;
     print(format_args!("plausible       {plausible}: {plausibility}"))
 }
 
-/// Formats the time of a filter header, given in seconds since the Unix epoch.
-pub(super) fn date(updated: u64) -> String {
-    if updated == 0 { "never".to_owned() } else { utc(updated) }
+/// The properties that two filters are compared by, with their names.
+pub(super) fn properties(info: &FilterSummary) -> [(&'static str, String); 7] {
+    let size = bytesize::ByteSize(info.size_bytes);
+    [
+        ("revision", info.revision.to_string()),
+        ("updated", if info.updated == 0 { "never".to_owned() } else { dated(info.updated) }),
+        ("entries", info.entries.to_string()),
+        ("hash count (k)", info.hash_count.to_string()),
+        ("hash length (L)", format!("{} ({size} of bits)", info.hash_length)),
+        ("bits set", format!("{} ({:.3} %)", info.set_bits, info.fill_ratio * 100.0)),
+        ("false positives", format!("{:.3e} per lookup", info.false_positive_ratio)),
+    ]
 }

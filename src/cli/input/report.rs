@@ -1,8 +1,14 @@
 //! Lines of `keygate report --json` as an input: the keys that were found in a filter.
 
+use std::io::{self, BufRead, Read};
+
 use data_encoding::BASE64;
 use keygate_core::json::{self, JsonError};
 use serde::Deserialize;
+
+/// Maximum size of a line of a report, in bytes; a longer line is an error. A client with a long
+/// subject has less than 8 KiB.
+const MAX_LINE: u64 = 64 << 10;
 
 /// The key of a client that was found in a filter.
 pub(super) struct ReportedKey {
@@ -16,6 +22,8 @@ pub(super) struct ReportedKey {
 pub(super) enum ReportLineError {
     #[error("not a line of `keygate report --json`: {0}")]
     Json(#[from] JsonError),
+    #[error("not a line of `keygate report --json`: longer than 64 KiB")]
+    Length,
     #[error("not a line of `keygate report --json`: spki is not base64")]
     Spki,
 }
@@ -42,9 +50,26 @@ fn has_member(json: &[u8], name: &[u8]) -> bool {
     })
 }
 
-/// The client in a line; `None` if there is no question about its key: it is on a list, or
-/// confirmed.
+/// The next line; `None` at the end of the input. Only the beginning of a long line is kept, which
+/// [`parse`] rejects.
+pub(super) fn next_line(source: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
+    let mut line = Vec::new();
+    source.take(MAX_LINE + 1).read_until(b'\n', &mut line)?;
+    if line.len() as u64 > MAX_LINE && !line.ends_with(b"\n") {
+        source.skip_until(b'\n')?;
+    }
+    Ok((!line.is_empty()).then_some(line))
+}
+
+/// The client in a line; `None` if the line is blank, or if there is no question about its key: it
+/// is on a list, or confirmed.
 pub(super) fn parse(line: &[u8]) -> Result<Option<ReportedKey>, ReportLineError> {
+    if line.trim_ascii().is_empty() {
+        return Ok(None);
+    }
+    if line.len() as u64 > MAX_LINE {
+        return Err(ReportLineError::Length);
+    }
     let ReportedFields { verdict, spki, encoding } = json::parse(line)?;
     let is_open = ["probable", "cleared"].contains(&verdict.as_str());
     let Some(spki) = spki.filter(|_| is_open) else { return Ok(None) };

@@ -6,7 +6,6 @@ use keygate_core::guard::{ExactList, Guard};
 use serde::Serialize;
 
 use super::file::{FormatArgs, ListFile, ListInfo};
-use super::info::date;
 use super::{CliError, Exit};
 use crate::cli::CliOutput;
 use crate::cli::input::InputArgs;
@@ -77,13 +76,10 @@ impl ListDiff {
 
 fn show(output: &mut CliOutput, difference: &ListDiff) -> Result<(), CliError> {
     let ListDiff { before, after, .. } = difference;
-    let mut row = |name: &str, value: fn(&ListInfo) -> String| {
-        print_compared(output, format_args!("{name:<8}"), [value(before), value(after)])
-    };
-    row("file", |info| info.path.clone())?;
-    row("format", |info| info.format.to_owned())?;
-    row("date", |info| date(info.updated))?;
-    row("entries", |info| info.entries.to_string())?;
+    print_compared(output, "file", [&before.path, &after.path])?;
+    print_compared(output, "format", [before.format, after.format])?;
+    print_compared(output, "date", [&before.date(), &after.date()])?;
+    print_compared(output, "entries", [before, after].map(|it| it.entries.to_string()).each_ref())?;
     match (difference.lost, difference.gained) {
         (Some(lost), Some(gained)) => {
             output.line(format_args!("{gained} entries gained, {lost} lost"))

@@ -12,11 +12,12 @@ use keygate_core::guard::{ExactList, FingerprintList, NamedBlocklist};
 use keygate_core::pkbf::check_sidecar;
 use keygate_core::regular_file;
 use keygate_core::spki::KeyDigest;
+use keygate_core::unix_time::dated;
 use serde::Serialize;
 
 use crate::cli::CliError;
 use crate::cli::signature::{SignatureArgs, SignatureInfo};
-use crate::snapshot::ListFileError;
+use crate::sources::ListFileError;
 
 /// Maximum size of a list, in bytes, 1 GiB: four times the default of the proxy. A larger file is an
 /// error before it is read.
@@ -61,6 +62,13 @@ pub(super) struct ListInfo {
     pub(super) parts: Vec<ListPart>,
     /// The signature beside the file; null without one.
     pub(super) signature: Option<SignatureInfo>,
+}
+
+impl ListInfo {
+    /// The date for people.
+    pub(super) fn date(&self) -> String {
+        self.updated.map_or_else(|| "unknown".to_owned(), dated)
+    }
 }
 
 /// Entries of a list that have something in common.

@@ -2,8 +2,6 @@
 
 use std::path::PathBuf;
 
-use keygate_core::unix_time::{dated, utc};
-
 use super::file::{FormatArgs, ListInfo};
 use super::{CliError, Exit};
 use crate::cli::signature::{self, SignatureArgs};
@@ -33,17 +31,11 @@ fn show(info: &ListInfo) -> Result<(), CliError> {
     print(format_args!("format   {}", info.format))?;
     print(format_args!("sha256   {}", info.sha256))?;
     let deprecated = if info.deprecated { " (the format is deprecated)" } else { "" };
-    let date = info.updated.map_or_else(|| date(None), dated);
-    print(format_args!("date     {date}{deprecated}"))?;
+    print(format_args!("date     {}{deprecated}", info.date()))?;
     signature::show("signed   ", info.signature.as_ref())?;
     print(format_args!("entries  {}", info.entries))?;
     info.parts
         .iter()
         .filter(|part| part.entries > 0)
         .try_for_each(|part| print(format_args!("  {:<9} {}", part.entries, part.name)))
-}
-
-/// The date of a list, given in seconds since the Unix epoch.
-pub(super) fn date(updated: Option<u64>) -> String {
-    updated.map_or_else(|| "unknown".to_owned(), utc)
 }

@@ -17,7 +17,7 @@ struct Validation<'a> {
     /// `[]` if nothing was loaded; a report has its own `warnings`.
     #[serde(skip_serializing_if = "Option::is_none")]
     warnings: Option<[(); 0]>,
-    /// What would be in use, as `/status` shows it, and its warnings.
+    /// The state that `run` would have, as `/status` shows it, and its warnings.
     #[serde(flatten)]
     report: Option<&'a Report>,
     /// The lines for the hosts of the authorizers.
@@ -25,7 +25,7 @@ struct Validation<'a> {
     hosts: Vec<HostRow<'a>>,
 }
 
-/// An error. Position and field are those of a problem of the configuration file.
+/// An error. Only a problem of the configuration file has a position and a field.
 #[derive(Serialize)]
 struct ErrorRow<'a> {
     line: Option<usize>,

@@ -27,7 +27,7 @@ impl Takes for AuthorizerConfig {
         optional_clients(input, raw.client_auth.mode, &raw.policy, allow.as_deref());
         // The issuers in a question are not enough: a client leaves out those that the host has
         // itself, HAProxy drops those that do not fit its buffer, and no host sends the trust anchor.
-        if raw.policy.judge == Depth::Chain && raw.client_auth.trust_anchors.is_none() {
+        if raw.policy.judge == Depth::Chain && !raw.client_auth.has_cas() {
             let problem = "judge = \"chain\" needs client_auth.trust_anchors, because a question may lack issuers of the client; set it, or set judge = \"leaf\" for this authorizer";
             input.report_at("policy.judge", problem);
         }
@@ -178,7 +178,7 @@ pub(in crate::config) fn client_checks(checks: &ClientChecks, input: &Input<'_>)
         ("revocation", input.sets("revocation")),
     ];
     for (key, _) in needs.into_iter().filter(|(_, is_set)| *is_set) {
-        if checks.trust_anchors.is_none() {
+        if !checks.has_cas() {
             let problem = "needs trust_anchors, the CAs whose clients are accepted; add that key, or remove this one";
             input.report_at(key, problem);
         }

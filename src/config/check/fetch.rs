@@ -1,19 +1,22 @@
 //! Sources: of files, of proofs, and the collector of traces.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use super::{Form, Input, Taken};
-use crate::config::fetch::RawFetch;
+use super::{FileUrl, Form, Input, Taken};
+use crate::config::fetch::{RawCrl, RawFetch};
 use crate::config::keys::Takes;
 use crate::config::list::{RawList, RawListFormat};
 use crate::config::upstream::RawUpstreamTls;
 use crate::config::{
-    BlocklistConfig, ClientCertificateFiles, ConfirmConfig, FetchConfig, FilterConfig, ListConfig,
-    ListFormat, TracesConfig, UpstreamTlsConfig,
+    BlocklistConfig, ClientCertificateFiles, ConfirmConfig, CrlConfig, FetchConfig, FilterConfig,
+    ListConfig, ListFormat, TracesConfig, UpstreamTlsConfig,
 };
 
 /// Whether this build can export traces.
 const CAN_EXPORT: bool = cfg!(feature = "opentelemetry");
+/// Default of `timeout` for a source of CRLs, 5 min: other files wait until the download ends.
+const CRL_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 /// Default of `max_size` for a list of fingerprints, in bytes, 16 MiB.
 pub(in crate::config) const MAX_FINGERPRINTS_SIZE: u64 = 16 << 20;
 
@@ -53,6 +56,56 @@ impl Takes for FetchConfig {
     }
 }
 
+/// A source of CRLs: a URL, or a table.
+#[derive(Debug)]
+pub(in crate::config) struct CrlSource;
+
+impl Takes for CrlSource {
+    type Value = FetchConfig;
+
+    fn form() -> Form {
+        RawFetch::form().or_text()
+    }
+
+    fn take(input: &Input<'_>) -> Taken<FetchConfig> {
+        if !input.is_table() {
+            input.text::<Self>()?;
+            let url = FileUrl::take(input)?;
+            return Ok(FetchConfig { timeout: CRL_TIMEOUT, ..FetchConfig::at(url) });
+        }
+        let mut source = FetchConfig::take(input)?;
+        if !input.sets("timeout") {
+            source.timeout = CRL_TIMEOUT;
+        }
+        if source.checksum {
+            input.report_at("checksum", "its CA signs a CRL, so that it has none; remove it");
+        }
+        Ok(source)
+    }
+}
+
+impl Takes for CrlConfig {
+    type Value = Self;
+
+    fn form() -> Form {
+        RawCrl::form().or_text()
+    }
+
+    fn take(input: &Input<'_>) -> Taken<Self> {
+        if !input.is_table() {
+            input.text::<Self>()?; // the error of another type names the table, too
+            return PathBuf::take(input).map(|path| Self { path, sources: Vec::new() });
+        }
+        let RawCrl { path, source } = RawCrl::take(input)?;
+        if source.is_empty() {
+            return Err(
+                input.report_at("source", "empty; give a URL, or the path of the file alone")
+            );
+        }
+        Ok(Self { path, sources: source })
+    }
+}
+
 impl FetchConfig {
     /// Whether nobody on the way can replace the file or read the headers.
     fn is_authenticated(&self) -> bool {
@@ -86,7 +139,7 @@ impl Takes for ListConfig {
         let (format, max_size) = match raw.format {
             RawListFormat::Badkeys => {
                 if raw.source.as_ref().is_some_and(|source| source.url.is_blocklist()) {
-                    let problem = "the URL of a list; with format = \"badkeys\" give that of badkeysdata.json, which names the list";
+                    let problem = "the URL of a list; with format = \"badkeys\" give the URL of badkeysdata.json, which names the list";
                     input.report_at("source.url", problem);
                 }
                 let settings = BlocklistConfig { max_age: raw.max_age, rollback: raw.rollback };

@@ -21,7 +21,7 @@ pub(super) fn check(input: &Input<'_>, raw: &RawConfig) {
         let mut others = services.iter().filter(|other| other.listen == address);
         if let Some(other) = others.find(|other| other.accept_proxy != service.accept_proxy) {
             let problem = format!(
-                "differs from that of service {:?} on the same address; write the same networks for both, or give one of them another address",
+                "differs from service {:?} on the same address; write the same networks for both, or give one of them another address",
                 other.name
             );
             report("accept_proxy", problem);

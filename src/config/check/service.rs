@@ -25,6 +25,10 @@ impl Takes for ServiceConfig {
     fn take(input: &Input<'_>) -> Taken<Self> {
         let mut raw = RawService::take(input)?;
         let auth = raw.client_auth;
+        if auth.trust_anchors.is_none() && auth.cas.is_empty() {
+            let problem = "the key is missing; name a file with the CAs of the clients, or add [[services.client_auth.cas]]";
+            input.report_at("client_auth.trust_anchors", problem);
+        }
         optional_clients(input, auth.mode, &raw.policy, auth.allow.as_deref());
         servers_of_protocol(input, &mut raw.upstream, raw.protocol);
         match raw.protocol {
@@ -48,6 +52,7 @@ impl Takes for ServiceConfig {
             server_names: raw.server_names,
             tls: raw.tls,
             trust_anchors: auth.trust_anchors,
+            cas: auth.cas,
             intermediates: auth.intermediates,
             crls: auth.crls,
             expired_crl: auth.expired_crl,

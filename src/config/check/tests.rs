@@ -333,7 +333,7 @@ fn a_filter_has_related_exponents() {
     assert_eq!(parse(MINIMAL).unwrap().filters[0].related_exponents, RsaExponents::default());
 }
 
-/// Of a service and of an authorizer.
+/// A service and an authorizer.
 #[test]
 fn a_table_or_list_without_rules_is_an_error() {
     for allow in ["{}", "{ dns = [] }", "{ dns = [\"a.example\"], spki = [] }"] {

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use hyper::Uri;
 use hyper::header::HeaderName;
 use ipnet::IpNet;
-use keygate_core::guard::{AllowKind, AllowRules};
+use keygate_core::guard::{AllowKind, AllowRuleError, AllowRules, NameBounds};
 use keygate_core::spki::{KeyDigest, RsaExponents};
 use rustls::pki_types::{DnsName, ServerName};
 use toml::de::DeValue;
@@ -16,8 +16,11 @@ use toml::de::DeValue;
 use super::{Form, Input, Taken};
 use crate::config::allow::RawAllow;
 use crate::config::keys::Takes;
+use crate::config::service::RawBoundCa;
 use crate::config::units::{self, brief, quoted};
-use crate::config::{CanaryConfig, ListenAddress, LogLevel, LogLevelError, Networks, SocketGroup};
+use crate::config::{
+    BoundCa, CanaryConfig, ListenAddress, LogLevel, LogLevelError, Networks, SocketGroup,
+};
 
 /// Maximum length of the path of a Unix socket, in bytes: `sun_path` of Linux without its NUL
 /// (unix(7)).
@@ -233,26 +236,54 @@ takes! {
             (AllowKind::OrganizationalUnit, raw.organizational_units),
             (AllowKind::Spki, raw.spki),
         ];
-        let (mut rules, mut result) = (AllowRules::default(), Ok(()));
+        let mut rules = AllowRules::default();
         if lists.iter().all(|(_, list)| list.is_none()) {
             let problem = "empty, so that no client is allowed; name clients in dns, uri, email, common_names, organizational_units or spki, or remove the table to allow every client of the CAs";
-            result = Err(input.report(problem));
+            return Err(input.report(problem));
         }
-        for (kind, list) in lists.into_iter().filter_map(|(kind, list)| Some((kind, list?))) {
-            let key = kind.as_str();
-            if list.is_empty() {
-                let problem = "empty, so that it names no client; give a name, or remove the key";
-                result = Err(input.report_at(key, problem));
-            }
-            for (index, rule) in list.iter().enumerate() {
-                if let Err(error) = rules.add(kind, rule) {
-                    let problem = format!("{} {error}", quoted(rule));
-                    result = Err(input.report_at(&format!("{key}[{index}]"), problem));
-                }
-            }
-        }
-        result.map(|()| Arc::new(rules))
+        let lists = lists.map(|(kind, list)| (kind, kind.as_str(), list));
+        take_names(input, lists, |kind, rule| rules.add(kind, rule)).map(|()| Arc::new(rules))
     };
+    BoundCa => Self, RawBoundCa::form(), |input| {
+        let raw = RawBoundCa::take(input)?;
+        let lists = [
+            (AllowKind::Uri, "spiffe", raw.spiffe),
+            (AllowKind::Dns, "dns", raw.dns),
+            (AllowKind::Email, "email", raw.email),
+            (AllowKind::CommonName, "common_names", raw.common_names),
+            (AllowKind::OrganizationalUnit, "organizational_units", raw.organizational_units),
+        ];
+        if lists.iter().all(|(.., list)| list.is_none()) {
+            let problem = "names nothing that the CAs may vouch for; add spiffe, dns, email, common_names or organizational_units, or give the file as trust_anchors";
+            return Err(input.report(problem));
+        }
+        let mut bounds = NameBounds::default();
+        take_names(input, lists, |kind, name| bounds.add(kind, name))?;
+        Ok(Self { file: raw.file, bounds: Arc::new(bounds) })
+    };
+}
+
+/// Adds the names in the lists of these keys.
+fn take_names(
+    input: &Input<'_>,
+    lists: impl IntoIterator<Item = (AllowKind, &'static str, Option<Vec<String>>)>,
+    mut add: impl FnMut(AllowKind, &str) -> Result<(), AllowRuleError>,
+) -> Taken<()> {
+    let mut result = Ok(());
+    for (kind, key, list) in lists {
+        let Some(list) = list else { continue };
+        if list.is_empty() {
+            let problem = "empty, so that it names no client; give a name, or remove the key";
+            result = Err(input.report_at(key, problem));
+        }
+        for (index, name) in list.iter().enumerate() {
+            if let Err(error) = add(kind, name) {
+                let problem = format!("{} {error}", quoted(name));
+                result = Err(input.report_at(&format!("{key}[{index}]"), problem));
+            }
+        }
+    }
+    result
 }
 
 /// The file or directory that `text` names. A relative path starts at the directory of the
@@ -299,7 +330,7 @@ pub(super) fn port_above_maximum(address: &str) -> Option<&str> {
 }
 
 /// Whether `policy.header` must not use this name in any spelling. Servers that turn names into
-/// variables, such as those of CGI, take `x_request_id` for `X-Request-Id`.
+/// variables, such as CGI's, take `x_request_id` for `X-Request-Id`.
 fn is_reserved(header: &HeaderName) -> bool {
     let dashed = header.as_str().replace(|letter: char| !letter.is_ascii_alphanumeric(), "-");
     RESERVED.contains(&dashed.as_str())

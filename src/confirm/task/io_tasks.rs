@@ -79,7 +79,7 @@ impl IoTasks {
         self.tasks.spawn_local(async { IoEnd::Canary(check.await) });
     }
 
-    /// Finds those of `cleared` that have a file in the directory of proofs.
+    /// Finds the keys of `cleared` that have a file in the directory of proofs.
     pub(super) fn find_named(&mut self, cleared: Vec<Fingerprint>, source: &Source) {
         let (directories, thread) = (source.directories.clone(), self.thread.clone());
         self.tasks.spawn_local(async move {

@@ -1,4 +1,4 @@
-//! What a look-up means for its query.
+//! The consequence of a look-up for its query.
 //!
 //! | look-up | query | counted as | in the status | next attempt |
 //! | --- | --- | --- | --- | --- |
@@ -31,7 +31,7 @@ use crate::metrics::ConfirmationResult;
 /// Time after a body that proves nothing until the key is queried again, 1 h.
 const BAD_PROOF_PAUSE: Duration = Duration::from_secs(60 * 60);
 
-/// What a look-up means for its query.
+/// The consequence of a look-up for its query.
 #[derive(Debug)]
 pub(super) enum Conclusion {
     Confirmed(FoundProof),

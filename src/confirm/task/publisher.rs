@@ -1,4 +1,4 @@
-//! Who is told: judgements get the answers, operators get log lines, metrics and the status.
+//! Publication: judgements get the answers, operators get log lines, metrics and the status.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -42,7 +42,7 @@ pub(super) struct Publisher {
     logs: PublisherLogs,
 }
 
-/// What follows the answers that are not in use yet.
+/// The consequences of the answers that are not in use yet.
 #[derive(Debug, Default)]
 struct PendingPublication {
     /// Jobs that were answered since the answers were published.

@@ -10,22 +10,22 @@ use super::super::source_files::SourceFiles;
 use super::FILE_TIMEOUT;
 use crate::blocking::BlockingPool;
 use crate::config::{CanaryConfig, ConfirmConfig};
+use crate::files::{FileState, SETTLE};
 use crate::snapshot::watch::{Directories, POLL_INTERVAL};
-use crate::snapshot::{FileState, SETTLE};
 
 /// The watch on the files of the source and on the directory of proofs.
 pub(super) struct SourceWatch {
     paths: WatchedPaths,
     /// `None` while a look is in progress.
     directories: Option<Directories>,
-    /// The states of the files, then that of the directory, at the last look.
+    /// The states of the files, then the state of the directory, at the last look.
     seen: Vec<FileState>,
     looked_at: Instant,
     /// The end of the time in which changes of a directory settle.
     settles_at: Option<Instant>,
 }
 
-/// What a look has found.
+/// The findings of a look.
 pub(super) struct Look {
     directories: Directories,
     states: Vec<FileState>,
@@ -132,7 +132,7 @@ impl WatchedPaths {
     async fn states(&self, before: Vec<FileState>) -> Vec<FileState> {
         let mut paths = self.files();
         paths.extend(self.config.proofs.clone());
-        let states = move || paths.iter().map(|path| FileState::of(path)).collect();
+        let states = move || paths.iter().map(|path| FileState::read(path)).collect();
         self.thread.run_within(FILE_TIMEOUT, states).await.unwrap_or(before)
     }
 

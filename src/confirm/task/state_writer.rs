@@ -17,7 +17,7 @@ use super::super::lookup::{FoundProof, ProofDirectories};
 use super::super::proof_directory::{saved_path, write};
 use super::FILE_TIMEOUT;
 use crate::blocking::BlockingPool;
-use crate::snapshot::StateLock;
+use crate::saved_state::StateLock;
 
 /// Minimum time between two writes of the state file, 10 s.
 const SAVE_INTERVAL: Duration = Duration::from_secs(10);

@@ -75,7 +75,7 @@ fn every_error_names_the_url_or_the_file_and_an_action() {
         UnpackError::Truncated,
     ];
     let (updated, source) = (1, ListFileError::Emptied { entries: 1 });
-    let (status, remedy, advice) = (StatusCode::NOT_FOUND, "publish it", "");
+    let (status, remedy) = (StatusCode::NOT_FOUND, "publish it");
     let own = [
         FetchError::Busy { path: path() },
         FetchError::Digest { url: url(), expected: text(), found: text() },
@@ -113,7 +113,7 @@ fn every_error_names_the_url_or_the_file_and_an_action() {
     // These actions come from elsewhere.
     let companion = FetchError::NoCompanion { url: url(), status, remedy }.to_string();
     assert!(companion.ends_with("; publish it"), "{companion}");
-    let list = FetchError::List { url: url(), staged: path(), source, advice }.to_string();
+    let list = FetchError::List { url: url(), staged: path(), source }.to_string();
     assert!(list.contains("rejected: ") && list.contains(": write a comment"), "{list}");
     let anchors = FetchError::NoSystemTrustAnchors.to_string();
     assert!(has_action(&anchors), "{anchors}");

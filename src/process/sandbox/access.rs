@@ -39,7 +39,7 @@ pub(super) struct Ports {
 
 impl Ports {
     /// The ports that `config` needs.
-    pub(super) fn of(config: &Config) -> Self {
+    pub(super) fn new(config: &Config) -> Self {
         let servers = servers(config).filter_map(|(server, place)| match server {
             ServerAddress::Tcp { port, .. } => Some((*port, place)),
             ServerAddress::Unix(_) => None,

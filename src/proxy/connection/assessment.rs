@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use keygate_core::guard::{Decision, Judgement, OpenQuestions};
 use keygate_core::tls::{ClientIdentity, PathExpiry};
+use keygate_wire::tls_stream::TlsStream;
 use tokio::net::TcpStream;
 use tracing::debug;
 
@@ -12,7 +13,6 @@ use super::held;
 use crate::metrics::{ConnectionResult, WaitOutcome};
 use crate::proxy::worker::Worker;
 use crate::snapshot::{Service, Snapshot};
-use crate::tls_stream::TlsStream;
 
 /// A client whose certificate is accepted, and the judgement of its key.
 pub(super) struct Assessment {

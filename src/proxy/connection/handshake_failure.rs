@@ -5,18 +5,18 @@ use std::net::SocketAddr;
 
 use keygate_core::guard::JudgedAt;
 use keygate_core::tls::{HandshakeResult, RejectedClient};
+use keygate_wire::lingering_close;
+use keygate_wire::permit::BufferClass;
+use keygate_wire::tls_stream::OVER_SHARE;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tracing::debug;
 
 use crate::client_log::FailedHandshake;
-use crate::lingering_close;
 use crate::metrics::ConnectionResult;
-use crate::permit::BufferClass;
 use crate::proxy::client_hello::BadHello;
 use crate::proxy::worker::Worker;
 use crate::snapshot::Service;
-use crate::tls_stream::OVER_SHARE;
 
 /// A handshake that failed, and the socket if the client may still be sending.
 pub(super) struct HandshakeFailure {
@@ -101,6 +101,7 @@ impl HandshakeFailure {
             | HandshakeResult::Expired
             | HandshakeResult::NoCertificate
             | HandshakeResult::NotTls
+            | HandshakeResult::NotVouched
             | HandshakeResult::Ok
             | HandshakeResult::PlainHttp
             | HandshakeResult::Revoked

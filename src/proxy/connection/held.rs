@@ -7,6 +7,7 @@ use std::future::poll_fn;
 use std::time::{Instant, SystemTime};
 
 use keygate_core::tls::ClientIdentity;
+use keygate_wire::tls_stream::{Prefetched, TlsStream};
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
@@ -15,7 +16,6 @@ use crate::confirm::ClientQueries;
 use crate::metrics::WaitOutcome;
 use crate::proxy::worker::Worker;
 use crate::snapshot::Service;
-use crate::tls_stream::{Prefetched, TlsStream};
 
 /// Maximum bytes that a client may send while it is held, 8 KiB. A TLS record more may be read.
 const MAX_EARLY_DATA: usize = 8 << 10;

@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::poll_fn;
-use std::io::{self, IoSlice};
+use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,17 +19,18 @@ use hyper::server::conn::http1;
 use hyper::service::{HttpService, service_fn};
 use hyper::{Request, StatusCode, Version};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use keygate_wire::client_io::{ClientIo, has_closed, reset_on_close};
+use keygate_wire::incoming::{HttpError, Incoming};
+use keygate_wire::informational::WithInformational;
+use keygate_wire::prefixed::Prefixed;
+use keygate_wire::{forward_io, lingering_close};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::in_flight::HttpConnection;
 use super::response::ResponseBody;
 use super::{ClientChannels, ClientConnection, ConnectionEnd, drive, handle, upgrade};
-use crate::lingering_close;
 use crate::metrics::ServiceMetrics;
-use crate::proxy::client_socket::{ClientIo, has_closed, reset_on_close};
-use crate::proxy::message::incoming::{HttpError, Incoming};
-use crate::proxy::message::informational::WithInformational;
 use crate::proxy::open_connection::OpenConnection;
 use crate::proxy::open_connection::state::{Close, ConnectionState};
 use crate::proxy::worker::Worker;
@@ -75,7 +76,7 @@ async fn wait_for_event(io: &mut impl ClientIo, state: &ConnectionState) {
 }
 
 /// The layers between hyper and a client's connection.
-type Http1Io<IO> = TokioIo<WithInformational<Resumable<IO>>>;
+type Http1Io<IO> = TokioIo<WithInformational<Prefixed<KeptOpen<IO>>>>;
 
 /// Serves requests. Returns the connection if it is idle and may hibernate, and closes it
 /// otherwise.
@@ -107,8 +108,8 @@ where
             handle(http, Instant::now(), request.map(Incoming::Http1), client)
         });
         let keeps_open = Rc::<Cell<bool>>::default();
-        let layers =
-            Resumable { io, unread, keeps_open: Rc::clone(&keeps_open), state: Rc::clone(state) };
+        let kept = KeptOpen { io, keeps_open: Rc::clone(&keeps_open), state: Rc::clone(state) };
+        let layers = Prefixed::new(unread, kept);
         let layers = WithInformational::new(layers, http.informational.clone());
         let connection = builder.serve_connection(TokioIo::new(layers), service);
         let mut connection = Http1Server { connection, http: &http, keeps_open };
@@ -116,7 +117,7 @@ where
         let into_io = |connection: http1::Connection<Http1Io<_>, _>| {
             let parts = connection.into_parts();
             let layers: Http1Io<_> = parts.io;
-            layers.into_inner().into_inner().into_parts(parts.read_buf)
+            into_parts(layers.into_inner().into_inner(), parts.read_buf)
         };
         let connection = connection.connection;
         match (end, http.upgrade.take()) {
@@ -235,49 +236,31 @@ fn status_of(error: &hyper::Error) -> Option<StatusCode> {
     })
 }
 
-/// A connection that stays open when HTTP ends on it, and begins with bytes that were read before.
-struct Resumable<IO> {
+/// Returns the connection, and the bytes that HTTP has not consumed: `read`, which hyper has read,
+/// then those behind them.
+fn into_parts<IO>(stream: Prefixed<KeptOpen<IO>>, read: Bytes) -> (IO, Bytes) {
+    let (unread, kept) = stream.into_parts();
+    let bytes = match (read.is_empty(), unread.is_empty()) {
+        (true, _) => unread,
+        (false, true) => read,
+        (false, false) => [read, unread].concat().into(),
+    };
+    (kept.io, bytes)
+}
+
+/// A connection that stays open when HTTP ends on it.
+struct KeptOpen<IO> {
     io: IO,
-    unread: Bytes,
     keeps_open: Rc<Cell<bool>>,
     state: Rc<ConnectionState>,
 }
 
-impl<IO> Resumable<IO> {
-    /// Returns the connection and the unconsumed bytes: hyper's buffer (`read`), then our own.
-    fn into_parts(self, read: Bytes) -> (IO, Bytes) {
-        let bytes = match (read.is_empty(), self.unread.is_empty()) {
-            (true, _) => self.unread,
-            (false, true) => read,
-            (false, false) => [read, self.unread].concat().into(),
-        };
-        (self.io, bytes)
-    }
+impl<IO: AsyncRead + Unpin> AsyncRead for KeptOpen<IO> {
+    forward_io!((io) poll_read);
 }
 
-impl<IO: AsyncRead + Unpin> AsyncRead for Resumable<IO> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if self.unread.is_empty() {
-            return Pin::new(&mut self.io).poll_read(context, buffer);
-        }
-        let count = self.unread.len().min(buffer.remaining());
-        buffer.put_slice(&self.unread.split_to(count));
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<IO: ClientIo> AsyncWrite for Resumable<IO> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(context, bytes)
-    }
+impl<IO: ClientIo> AsyncWrite for KeptOpen<IO> {
+    forward_io!((io) poll_write, poll_write_vectored, is_write_vectored);
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.state.take_close_check() && has_closed(self.io.tcp()) {
@@ -292,29 +275,17 @@ impl<IO: ClientIo> AsyncWrite for Resumable<IO> {
         }
         Pin::new(&mut self.io).poll_shutdown(context)
     }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(context, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use keygate_wire::io_events::WithIoEvents;
     use tokio::net::TcpStream;
 
     use super::*;
-    use crate::proxy::io_events::WithIoEvents;
     use crate::proxy::open_connection::state::ConnectionKind;
     use crate::proxy::open_connection::state::tests::LIMITS;
-    use crate::tls_stream::TlsStream;
+    use keygate_wire::tls_stream::TlsStream;
 
     type Io = WithIoEvents<Box<TlsStream<TcpStream>>, Rc<ConnectionState>>;
 
@@ -345,15 +316,12 @@ mod tests {
         let state = ConnectionState::new(&LIMITS, ConnectionKind::Http1);
         let sent: Vec<u8> = (0..=255).cycle().take(20_000).collect();
         for taken in [0, 8192, 20_000] {
-            let mut resumed = Resumable {
-                io: tokio::io::empty(),
-                unread: Bytes::from(sent.clone()),
-                keeps_open: Rc::default(),
-                state: Rc::clone(&state),
-            };
+            let (keeps_open, state) = (Rc::default(), Rc::clone(&state));
+            let kept = KeptOpen { io: tokio::io::empty(), keeps_open, state };
+            let mut resumed = Prefixed::new(Bytes::from(sent.clone()), kept);
             let mut read = vec![0; taken];
             resumed.read_exact(&mut read).await.unwrap();
-            let (_, bytes) = resumed.into_parts(Bytes::from(read));
+            let (_, bytes) = into_parts(resumed, Bytes::from(read));
             assert_eq!(bytes, sent);
         }
     }

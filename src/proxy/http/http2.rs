@@ -15,24 +15,25 @@ use hyper::body::Body;
 use hyper::header::HeaderValue;
 use hyper::http::response::Parts;
 use hyper::{HeaderMap, Method, Request, Response, header};
+use keygate_wire::client_io::ClientIo;
+use keygate_wire::gathered_io::GatheredIo;
+use keygate_wire::http2::control_frames::ControlFrames;
+use keygate_wire::http2::duplex::Http2Duplex;
+use keygate_wire::http2::receive::ReceivedBody;
+use keygate_wire::http2::send::{SendBody, SendEnd};
+use keygate_wire::incoming::{HttpError, Incoming};
+use keygate_wire::informational::InformationalSender;
+use keygate_wire::informational::http2::Http2Informational;
+use keygate_wire::io_events::WithIoEvents;
+use keygate_wire::permit::ledger;
 use tokio::sync::oneshot;
 use tracing::debug;
 
-use super::gathered_io::GatheredIo;
-use super::in_flight::{HttpConnection, STREAM_WINDOW, STREAMS_OF_WINDOW};
+use super::in_flight::HttpConnection;
 use super::response::ResponseBody;
+use super::uploads::{STREAM_WINDOW, STREAMS_OF_WINDOW};
 use super::{ClientChannels, ClientConnection, handle};
 use crate::client_log::Misuse;
-use crate::permit::ledger;
-use crate::proxy::client_socket::ClientIo;
-use crate::proxy::io_events::WithIoEvents;
-use crate::proxy::message::h2_duplex::Http2Duplex;
-use crate::proxy::message::h2_receive::ReceivedBody;
-use crate::proxy::message::h2_send::{SendBody, SendEnd};
-use crate::proxy::message::h2_trailers::TrailerCheck;
-use crate::proxy::message::incoming::{HttpError, Incoming};
-use crate::proxy::message::informational::InformationalSender;
-use crate::proxy::message::informational::http2::Http2Informational;
 use crate::proxy::open_connection::state::Close;
 
 /// Bytes of a response that are buffered for a client that does not read, besides the last piece.
@@ -48,10 +49,10 @@ const MAX_FRAME: u32 = 64 << 10;
 
 /// A client's HTTP/2 connection.
 pub(crate) struct Http2Server<IO> {
-    phase: Http2Phase<WithIoEvents<GatheredIo<IO>, Rc<TrailerCheck>>>,
+    phase: Http2Phase<WithIoEvents<GatheredIo<IO>, Rc<ControlFrames>>>,
     io: GatheredIo<IO>,
     http: Rc<HttpConnection>,
-    trailers: Rc<TrailerCheck>,
+    control_frames: Rc<ControlFrames>,
     /// Flow-control window of each stream, in bytes.
     window: u32,
     is_closing: bool,
@@ -65,9 +66,9 @@ enum Http2Phase<IO> {
 impl<IO: ClientIo> Http2Server<IO> {
     pub(crate) fn new(io: IO, http: Rc<HttpConnection>) -> Self {
         let limits = &http.service.config.limits;
-        let trailers = Rc::<TrailerCheck>::default();
+        let control_frames = Rc::<ControlFrames>::default();
         let io = GatheredIo::new(io);
-        let below = WithIoEvents::new(io.clone(), Rc::clone(&trailers));
+        let below = WithIoEvents::new(io.clone(), Rc::clone(&control_frames));
         let handshake = h2::server::Builder::new()
             // h2 responds to a longer list itself, without a trace of the request.
             .max_header_list_size(limits.max_header_size.saturating_mul(2))
@@ -80,7 +81,7 @@ impl<IO: ClientIo> Http2Server<IO> {
             .enable_connect_protocol()
             .handshake(below);
         let phase = Http2Phase::Handshake(handshake);
-        Self { phase, io, http, trailers, window: STREAM_WINDOW, is_closing: false }
+        Self { phase, io, http, control_frames, window: STREAM_WINDOW, is_closing: false }
     }
 
     /// Doubles the windows when servers have read two windows of a stream and the ledger is nearly
@@ -106,7 +107,7 @@ impl<IO: ClientIo> Http2Server<IO> {
 
     /// Closes the connection if its client sends too many control frames.
     fn check_glitches(&mut self) {
-        let count = self.trailers.take_control_frames();
+        let count = self.control_frames.take();
         if count > 0 && self.http.glitches.record(count, Instant::now()) {
             self.http.record_misuse(Misuse::ControlFrames);
             self.http.open.state.close(Close::EnhanceYourCalm);
@@ -135,8 +136,7 @@ impl<IO: ClientIo> Http2Server<IO> {
                         return Poll::Ready(Ok(()));
                     };
                     let http = Rc::clone(&self.http);
-                    let trailers = Rc::clone(&self.trailers);
-                    tokio::task::spawn_local(serve(http, trailers, request, respond));
+                    tokio::task::spawn_local(serve(http, request, respond));
                 }
             }
         }
@@ -172,17 +172,14 @@ impl<IO: ClientIo> ClientConnection for Http2Server<IO> {
 /// Serves the request on one stream.
 fn serve(
     http: Rc<HttpConnection>,
-    trailers: Rc<TrailerCheck>,
     request: Request<RecvStream>,
     respond: SendResponse<Bytes>,
 ) -> impl Future<Output = ()> {
-    let (stream, began) = (respond.stream_id().as_u32(), Instant::now());
-    let shared = (Rc::clone(&http), Rc::clone(&trailers));
+    let began = Instant::now();
     // Boxed, because tokio moves a task's future several times: 8 % of a request.
-    let exchange = Box::pin(exchange(shared, began, request, respond));
+    let exchange = Box::pin(exchange(Rc::clone(&http), began, request, respond));
     async move {
         let end = exchange.await;
-        trailers.forget(stream);
         match end {
             SendEnd::Aborted | SendEnd::Complete => {}
             SendEnd::Reset => {
@@ -197,7 +194,7 @@ fn serve(
 
 /// Handles the request on one stream and sends its response.
 async fn exchange(
-    (http, trailers): (Rc<HttpConnection>, Rc<TrailerCheck>),
+    http: Rc<HttpConnection>,
     began: Instant,
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
@@ -205,16 +202,12 @@ async fn exchange(
     let is_head = request.method() == Method::HEAD;
     let informational = Http2Informational::default();
     let StreamRequest { request, client, tunnel } =
-        StreamRequest::new(request, &trailers, &http.consumed, &informational);
+        StreamRequest::new(request, &http.consumed, &informational);
     let response = {
         let handling = pin!(handle(Rc::clone(&http), began, request, client));
         response_to(handling, &mut respond, &informational).await
     };
     let Some(Ok(response)) = response else { return SendEnd::Reset };
-    if trailers.is_malformed(respond.stream_id().as_u32()) {
-        respond.send_reset(Reason::PROTOCOL_ERROR);
-        return SendEnd::Reset;
-    }
     let (mut head, body) = response.into_parts();
     if let Some(tunnel) = tunnel.filter(|_| head.status.is_success()) {
         let Some(send) = send_head(&mut respond, head, false) else { return SendEnd::Reset };
@@ -260,7 +253,6 @@ struct PendingTunnel {
 impl StreamRequest {
     fn new(
         request: Request<RecvStream>,
-        trailers: &Rc<TrailerCheck>,
         consumed: &Rc<Cell<u32>>,
         informational: &Http2Informational,
     ) -> Self {
@@ -275,8 +267,7 @@ impl StreamRequest {
             };
         }
         let body = ReceivedBody::new(receive, &head.headers);
-        let body = body.with_trailer_check(trailers).with_consumed(consumed);
-        let body = Incoming::Http2(body);
+        let body = Incoming::Http2(body.with_consumed(consumed));
         Self {
             request: Request::from_parts(head, body),
             client: ClientChannels { informational, tunnel: None },

@@ -14,32 +14,27 @@ use hyper::header::{self, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::http::uri::{Authority, PathAndQuery};
 use hyper::{StatusCode, Version};
+use keygate_wire::http2::RESPONSE_WINDOW;
+use keygate_wire::incoming::Incoming;
+use keygate_wire::informational::Http1Informational;
+use keygate_wire::permit::ledger::{Held, Holder, MIN_READ};
+use keygate_wire::permit::{BufferClass, ClientKey};
 
 use super::glitches::GlitchBudget;
 use super::resets::ResetBudget;
+use super::uploads::Uploads;
 use crate::client_log::Misuse;
 use crate::metrics::{CodeClass, ServiceMetrics};
-use crate::permit::ledger::{Held, Holder, MIN_READ};
-use crate::permit::{BufferClass, ClientKey};
 use crate::proxy::message::body::RequestUpload;
-use crate::proxy::message::headers::Annotations;
-use crate::proxy::message::incoming::Incoming;
-use crate::proxy::message::informational::Http1Informational;
+use crate::proxy::message::headers::own_fields::Annotations;
 use crate::proxy::open_connection::OpenConnection;
 use crate::proxy::open_connection::state::UpstreamWait;
 use crate::proxy::upstream::Upstream;
 use crate::proxy::upstream::http1::Tunnel;
-use crate::proxy::upstream::http2::RESPONSE_WINDOW;
 use crate::proxy::worker::Worker;
 use crate::proxy::worker::record::{Record, RequestLine};
 use crate::proxy::worker::request_spans::RequestSpans;
 use crate::snapshot::Service;
-
-/// Initial flow-control window of one stream, in bytes. Not below the default of HTTP/2, because h2
-/// 0.4.20 sends no WINDOW_UPDATE if data came before the acknowledgement of a smaller window.
-pub(super) const STREAM_WINDOW: u32 = 64 << 10;
-/// The window of the connection is that of this many streams: 256 KiB at first, 1 MiB at most.
-pub(super) const STREAMS_OF_WINDOW: u32 = 4;
 
 /// The state that the requests of one connection share.
 pub(crate) struct HttpConnection {
@@ -73,24 +68,6 @@ pub(crate) struct HttpConnection {
     pub(crate) is_http10: Cell<bool>,
 }
 
-/// The uploads in flight on one connection.
-struct Uploads {
-    count: usize,
-    /// Flow-control window of each stream, in bytes.
-    window: u32,
-    /// The windows of the uploads' streams, as far as the connection's window holds them.
-    held: Held,
-}
-
-impl Uploads {
-    /// Changes the number of uploads. Returns whether the share of the client permits it.
-    fn change(&mut self, change: impl FnOnce(usize) -> usize) -> bool {
-        self.count = change(self.count);
-        let windows = self.count.min(STREAMS_OF_WINDOW as usize);
-        self.held.resize(windows.saturating_mul(self.window as usize))
-    }
-}
-
 /// The server's side of an upgraded connection, and the record of the request.
 pub(crate) struct AcceptedUpgrade {
     pub(crate) tunnel: Tunnel,
@@ -118,11 +95,7 @@ impl HttpConnection {
             trust_trace_context: service.config.trace_context_from.contains(identity.peer().ip()),
             resets: ResetBudget::new(service.config.limits.max_streams),
             glitches: GlitchBudget::default(),
-            uploads: RefCell::new(Uploads {
-                count: 0,
-                window: STREAM_WINDOW,
-                held: Held::of(Holder { client, class: BufferClass::Upload }),
-            }),
+            uploads: RefCell::new(Uploads::new(client)),
             uncounted: Cell::new(0),
             consumed: Rc::default(),
             is_http10: Cell::new(false),
@@ -152,13 +125,7 @@ impl HttpConnection {
     /// Sets the window of each stream, in bytes. Returns whether the share of the client permits it;
     /// otherwise nothing changes.
     pub(super) fn set_window(&self, window: u32) -> bool {
-        let mut uploads = self.uploads.borrow_mut();
-        let before = std::mem::replace(&mut uploads.window, window);
-        let has_share = uploads.change(|count| count);
-        if !has_share {
-            uploads.window = before;
-        }
-        has_share
+        self.uploads.borrow_mut().set_window(window)
     }
 
     /// Logs that the client holds its share of the memory.
@@ -169,7 +136,7 @@ impl HttpConnection {
 
     /// Counts and logs a response to bytes that are no request, or to no bytes.
     pub(crate) fn record_bad_request(&self, status: StatusCode, reason: &impl Display) {
-        self.metrics.requests.of(CodeClass::of(status.as_u16())).inc();
+        self.metrics.requests.of(CodeClass::from_status(status.as_u16())).inc();
         self.metrics.count_own_response(status.as_u16());
         if let Some(mut record) = Record::begin(self.worker.access_log.as_ref(), None, &self.open) {
             *record.request_line() = RequestLine::malformed();
@@ -225,7 +192,7 @@ impl RequestInFlight {
         spans: Option<Box<RequestSpans>>,
     ) -> Self {
         http.open.state.begin_request(began);
-        let held = Held::of(http.holder(BufferClass::Request));
+        let held = Held::new(http.holder(BufferClass::Request));
         let upload = (!body.is_end_stream()).then(|| RequestUpload::new(body, began));
         let record = Record::begin(http.worker.access_log.as_ref(), spans, &http.open);
         let record = record.map(|mut record| {
@@ -255,9 +222,8 @@ impl RequestInFlight {
     #[must_use]
     pub(crate) fn take_share(&mut self, is_tunnel: bool, has_http2_server: bool) -> bool {
         let window = if has_http2_server { RESPONSE_WINDOW as usize } else { 0 };
-        let more = |uploads: usize| uploads.saturating_add(1);
         self.holds_window = is_tunnel || self.upload.is_some();
-        let has_share = (!self.holds_window || self.http.uploads.borrow_mut().change(more))
+        let has_share = (!self.holds_window || self.http.uploads.borrow_mut().begin())
             && self.held.resize(REQUEST.saturating_add(window));
         if !has_share {
             self.http.log_over_share(BufferClass::Request);
@@ -380,7 +346,7 @@ impl Drop for RequestInFlight {
     fn drop(&mut self) {
         self.observe_duration();
         if self.holds_window {
-            let _ = self.http.uploads.borrow_mut().change(|it| it.saturating_sub(1));
+            self.http.uploads.borrow_mut().end();
         }
         if let Some(upload) = &self.upload {
             // Over HTTP/1.1 the next request follows the body, so the rest must be read. A stream
@@ -413,23 +379,4 @@ fn request_line(parts: &Parts, request_id: Option<&HeaderValue>) -> RequestLine 
     }
     line.set_client(parts.headers.get(header::USER_AGENT), parts.headers.get(header::REFERER));
     line
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::{IpAddr, Ipv4Addr};
-
-    use super::*;
-    use crate::permit::ledger;
-
-    #[test]
-    fn an_upload_beyond_the_share_of_its_client_is_rejected() {
-        ledger::set_limit(1 << 20); // 576 KiB for one client
-        let client = ClientKey::new(None, IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-        let held = Held::of(Holder { client, class: BufferClass::Upload });
-        let mut uploads = Uploads { count: 0, window: 256 << 10, held };
-        let began = [1, 2, 3].map(|count| uploads.change(|_| count));
-        assert_eq!(began, [true, true, false]);
-        assert!(uploads.change(|_| 2));
-    }
 }

@@ -7,10 +7,12 @@ use hyper::body::Body;
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, StatusCode, Uri, Version, header};
+use keygate_wire::fields;
+use keygate_wire::incoming::Incoming;
 
 use super::in_flight::HttpConnection;
-use crate::proxy::message::headers::{self, OwnFields};
-use crate::proxy::message::incoming::Incoming;
+use crate::proxy::message::headers;
+use crate::proxy::message::headers::own_fields::OwnFields;
 
 /// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,13 +37,13 @@ pub(crate) fn prepare(
     request_id: Option<HeaderValue>,
 ) -> Result<(Purpose, OwnFields), StatusCode> {
     check(http, parts, body)?;
-    let present = PresentFields::of(&parts.headers);
+    let present = PresentFields::new(&parts.headers);
     if present.transfer_encoding {
         check_coding(&parts.headers)?;
     }
     // `Transfer-Encoding` overrides it (RFC 9112, section 6.3). It is forwarded in canonical form.
     let content_length = if present.content_length && !present.transfer_encoding {
-        headers::content_length(&parts.headers).map_err(|_| StatusCode::BAD_REQUEST)?
+        fields::content_length(&parts.headers).map_err(|_| StatusCode::BAD_REQUEST)?
     } else {
         None
     };
@@ -79,7 +81,7 @@ struct PresentFields {
 }
 
 impl PresentFields {
-    fn of(headers: &HeaderMap) -> Self {
+    fn new(headers: &HeaderMap) -> Self {
         let mut present = Self::default();
         for name in headers.keys() {
             match name.as_str() {
@@ -108,7 +110,7 @@ fn check(http: &HttpConnection, parts: &Parts, body: &Incoming) -> Result<(), St
     if parts.headers.len() > limits.max_headers || is_too_large {
         return Err(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
     }
-    if parts.version == Version::HTTP_2 && parts.headers.values().any(headers::is_padded) {
+    if parts.version == Version::HTTP_2 && parts.headers.values().any(fields::is_padded) {
         return Err(StatusCode::BAD_REQUEST);
     }
     if limits.max_body_size.is_some_and(|max_size| body.size_hint().lower() > max_size) {
@@ -159,7 +161,7 @@ fn rewrite_headers(
     let upgrade = if present.connection { upgrade(parts).cloned() } else { None };
     let headers = &mut parts.headers;
     let accepts_trailers = present.te && accepts_trailers(headers);
-    headers::remove_hop_by_hop(headers);
+    fields::remove_hop_by_hop(headers);
     headers::remove_identity(headers, status_header);
     if present.content_length {
         headers.remove(header::CONTENT_LENGTH);
@@ -171,7 +173,7 @@ fn rewrite_headers(
         headers.remove(header::EXPECT); // `100 Continue` is sent when the body is read
     }
     if present.cookie {
-        headers::join_cookies(headers);
+        fields::join_cookies(headers);
     }
     if accepts_trailers {
         headers.insert(header::TE, HeaderValue::from_static("trailers"));

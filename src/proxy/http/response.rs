@@ -6,11 +6,11 @@ use bytes::Bytes;
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Response, StatusCode, Version};
+use keygate_wire::fields;
+use keygate_wire::upload::ClientFault;
 
 pub(crate) use self::body::{ResponseBody, ResponseLimits};
 use super::in_flight::RequestInFlight;
-use crate::proxy::message::headers;
-use crate::proxy::message::upload::ClientFault;
 use crate::proxy::open_connection::RequestRejection;
 use crate::proxy::upstream::UpstreamResponse;
 use crate::proxy::upstream::error::UpstreamError;
@@ -132,7 +132,7 @@ fn without_hop_by_hop(mut response: Response<ResponseBody>) -> Response<Response
     if is_lengthless || response.headers().contains_key(header::TRANSFER_ENCODING) {
         response.headers_mut().remove(header::CONTENT_LENGTH);
     }
-    headers::remove_hop_by_hop(response.headers_mut());
+    fields::remove_hop_by_hop(response.headers_mut());
     *response.version_mut() = Version::HTTP_11;
     response
 }

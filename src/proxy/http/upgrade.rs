@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::{Response, StatusCode};
+use keygate_wire::http2::duplex::Http2Duplex;
+use keygate_wire::io_events::{IoEvents, WithIoEvents};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::oneshot;
 use tokio::time::{sleep_until, timeout};
@@ -14,8 +16,6 @@ use tracing::debug;
 
 use super::in_flight::{AcceptedUpgrade, HttpConnection, RequestInFlight};
 use super::response::{self, ResponseBody};
-use crate::proxy::io_events::{IoEvents, WithIoEvents};
-use crate::proxy::message::h2_duplex::Http2Duplex;
 use crate::proxy::open_connection::state::{ConnectionState, TunnelBytes};
 use crate::proxy::tunnel::{self, TunnelEnd};
 use crate::proxy::upstream::UpstreamResponse;
@@ -160,7 +160,7 @@ impl Traffic {
     }
 }
 
-impl IoEvents for Rc<Traffic> {
+impl IoEvents for Traffic {
     fn on_read(&self, bytes: &[u8]) {
         self.add(bytes.len(), 0);
     }

@@ -9,16 +9,18 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::{Method, Request, Uri, Version};
+use keygate_wire::fields;
+use keygate_wire::http1::request::OutgoingBody;
+use keygate_wire::idle_timeout::IdleTimeout;
+use keygate_wire::incoming::Incoming;
+use keygate_wire::informational::InformationalSender;
+use keygate_wire::kept_body::KeptBody;
+use keygate_wire::upload::{ClientFault, Upload};
 
 use crate::config::ServerConfig;
-use crate::metrics::Label;
-use crate::proxy::message::headers::{self, OwnFields};
-use crate::proxy::message::idle_timeout::IdleTimeout;
-use crate::proxy::message::incoming::Incoming;
-use crate::proxy::message::informational::InformationalSender;
-use crate::proxy::message::kept_body::KeptBody;
-use crate::proxy::message::upload::{ClientFault, Upload};
-use crate::proxy::upstream::UpstreamError;
+use crate::metrics::{Label, UpstreamFailure};
+use crate::proxy::message::headers;
+use crate::proxy::message::headers::own_fields::OwnFields;
 use crate::traces::FailedAttempts;
 
 /// A request on its way to the upstream. Boxed, because it is handed on often and its size would be
@@ -47,7 +49,7 @@ pub(crate) struct SecondRequest {
 #[derive(Debug)]
 struct KeptUpload {
     upload: RequestUpload,
-    body: KeptBody,
+    body: KeptBody<Incoming>,
 }
 
 impl Drop for KeptUpload {
@@ -58,7 +60,7 @@ impl Drop for KeptUpload {
 
 impl SecondRequest {
     /// A copy of `request`, whose body is kept for it.
-    pub(crate) fn of(request: &mut Request<RequestBody>) -> Box<Self> {
+    pub(crate) fn from_first(request: &mut Request<RequestBody>) -> Box<Self> {
         let (body, upload) = request.body_mut().second();
         let fields = request.headers();
         let mut copies = Vec::with_capacity(fields.len());
@@ -155,10 +157,11 @@ impl RequestBody {
         }
     }
 
-    /// Records that the request is sent again, because `server` has failed.
-    pub(crate) fn record_resend(&self, server: &ServerConfig, error: &UpstreamError) {
+    /// Records that the request is sent again, because `server` has failed. `failure` is `None` for a
+    /// fault of the client.
+    pub(crate) fn record_resend(&self, server: &ServerConfig, failure: Option<UpstreamFailure>) {
         if let Some(attempts) = &self.failed_attempts {
-            let attempt = (server.clone(), error.kind().map(Label::as_str), Instant::now());
+            let attempt = (server.clone(), failure.map(Label::as_str), Instant::now());
             attempts.borrow_mut().push(attempt);
         }
     }
@@ -168,11 +171,6 @@ impl RequestBody {
     pub(crate) fn with(mut self, own: OwnFields, failed: Option<Rc<FailedAttempts>>) -> Self {
         (self.own_fields, self.failed_attempts) = (Some(own), failed);
         self
-    }
-
-    /// The fields to add to the head of the request.
-    pub(crate) fn own_fields(&self) -> Option<&OwnFields> {
-        self.own_fields.as_ref()
     }
 
     /// Takes the fields to add to the head of the request.
@@ -211,11 +209,6 @@ impl RequestBody {
     /// follows the body. On an HTTP/2 stream nothing follows.
     pub(crate) fn outlives_response(&self) -> bool {
         !matches!(self.informational, Some(InformationalSender::Http2(_)))
-    }
-
-    /// The sender of informational responses to the client.
-    pub(crate) fn informational(&self) -> Option<InformationalSender> {
-        self.informational.clone()
     }
 
     /// The state of the upload; `None` if the body is empty.
@@ -292,7 +285,7 @@ impl Body for RequestBody {
         }
         if let Some(trailers) = frame.trailers_mut() {
             headers::remove_identity(trailers, &this.status_header);
-            headers::remove_forbidden_trailers(trailers);
+            fields::remove_forbidden_trailers(trailers);
         }
         Poll::Ready(Some(Ok(frame)))
     }
@@ -303,6 +296,18 @@ impl Body for RequestBody {
 
     fn size_hint(&self) -> SizeHint {
         self.incoming.as_ref().map_or_else(|| SizeHint::with_exact(0), Incoming::size_hint)
+    }
+}
+
+impl OutgoingBody for RequestBody {
+    fn write_fields(&self, lines: &mut Vec<u8>) {
+        if let Some(fields) = &self.own_fields {
+            fields.write(lines);
+        }
+    }
+
+    fn informational(&self) -> Option<InformationalSender> {
+        self.informational.clone()
     }
 }
 

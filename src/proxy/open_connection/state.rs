@@ -11,10 +11,10 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use atomic_waker::AtomicWaker;
+use keygate_wire::io_events::IoEvents;
 
 use self::hibernation::Rest;
 use crate::config::LimitsConfig;
-use crate::proxy::io_events::IoEvents;
 
 /// Maximum time of a graceful close without requests in flight; the connection is aborted then. An
 /// HTTP/2 client that has disappeared never responds to GOAWAY.
@@ -375,7 +375,7 @@ impl ConnectionState {
     }
 }
 
-impl IoEvents for Rc<ConnectionState> {
+impl IoEvents for ConnectionState {
     fn on_read(&self, bytes: &[u8]) {
         self.record_read(bytes.len());
     }

@@ -1,9 +1,8 @@
 //! The facts about a TLS connection that the access log records.
 
+use keygate_wire::tls_stream::TlsStream;
 use rustls::ProtocolVersion;
 use tokio::net::TcpStream;
-
-use crate::tls_stream::TlsStream;
 
 /// Parameters of a TLS connection.
 #[derive(Debug)]
@@ -18,7 +17,7 @@ pub(crate) struct TlsFacts {
 
 impl TlsFacts {
     /// The parameters of `stream`, whose handshake is complete.
-    pub(crate) fn of(stream: &TlsStream<TcpStream>) -> Self {
+    pub(crate) fn new(stream: &TlsStream<TcpStream>) -> Self {
         let tls = stream.state();
         let is_13 = tls.protocol_version() == Some(ProtocolVersion::TLSv1_3);
         let suite = tls.negotiated_cipher_suite().and_then(|suite| suite.suite().as_str());

@@ -2,13 +2,13 @@
 
 use std::rc::Rc;
 
+use keygate_wire::permit::ClientKey;
 use smallvec::SmallVec;
 
 use super::ejection::ServerFailure;
 use super::error::{SendError, UpstreamError};
 use super::server::UpstreamServer;
 use super::{RequestFailure, Upstream, UpstreamResponse};
-use crate::permit::ClientKey;
 use crate::proxy::message::body::{OutgoingRequest, RequestBody};
 
 /// The attempts of one request: one server after another, until a part of the request was sent.
@@ -71,7 +71,7 @@ impl<'a> Attempts<'a> {
         self.tried.servers.push(index);
         let failed = self.server.replace(Rc::clone(&server));
         if let (Some(body), Some(failed), Some(error)) = (body, failed, &self.last_error) {
-            body.record_resend(failed.config(), error);
+            body.record_resend(failed.config(), error.kind());
         }
         Ok(server)
     }

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use keygate_core::regular_file::cause;
+use keygate_wire::keep_alive::detect_dead_peer;
+use keygate_wire::permit::{ClientKey, ClientShares, Count, CountGuard, ShareGuard};
 use prometheus::IntGauge;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -19,8 +21,6 @@ use super::server_state::{OpenConnection, ServerState};
 use crate::config::{
     AlpnProtocol, Scheme, ServerAddress, ServerConfig, UpstreamConfig, UpstreamHttp,
 };
-use crate::keep_alive::detect_dead_peer;
-use crate::permit::{ClientKey, ClientShares, Count, CountGuard, ShareGuard};
 use crate::resolver::{HostAddresses, ResolveError, Resolver};
 
 /// A connection to a server: TCP or a Unix socket, with or without TLS.

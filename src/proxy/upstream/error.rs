@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keygate_core::regular_file::without_numbers;
+use keygate_wire::incoming::{Http1Error, HttpError};
+use keygate_wire::upload::ClientFault;
 
 use super::dial::DialError;
 use super::ejection::ServerFailure;
 use crate::metrics::UpstreamFailure;
 use crate::proxy::message::body::OutgoingRequest;
-use crate::proxy::message::incoming::{Http1Error, HttpError};
-use crate::proxy::message::upload::ClientFault;
 
 /// The reason why a request got no response.
 #[derive(Debug, Clone, thiserror::Error)]

@@ -9,6 +9,7 @@ use http_body_util::Empty;
 use hyper::client::conn::http1;
 use hyper::{Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use keygate_wire::incoming::HttpError;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -19,7 +20,6 @@ use super::dial::{DialError, Dialed, Dialer, HttpVersion, Io};
 use super::server_state::{ServerState, ServerStates};
 use crate::config::HealthCheckConfig;
 use crate::metrics::ControlMetrics;
-use crate::proxy::message::incoming::HttpError;
 use crate::resolver::Resolver;
 use crate::snapshot::{Current, Service};
 

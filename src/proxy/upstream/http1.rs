@@ -1,9 +1,5 @@
 //! HTTP/1.1 connections to a server, one request at a time, and the pool of idle ones.
 
-mod request;
-mod response;
-mod stream;
-
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -11,22 +7,19 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::Response;
+use keygate_wire::incoming::{BodyConnection, Http1Error, Incoming, ServerBody};
+use keygate_wire::permit::ClientKey;
 
-pub(crate) use self::response::parse_whole;
-use self::stream::Http1Stream;
 use super::dial::{ConnectionGuard, Io};
-use crate::permit::ClientKey;
-use crate::proxy::message::body::OutgoingRequest;
-use crate::proxy::message::incoming::{BodyConnection, Http1Error, Incoming, ServerBody};
+use crate::proxy::message::body::{OutgoingRequest, RequestBody};
 
-/// Maximum bytes that are read from a connection at once, and queued for it. A response whose head
-/// is larger is a 502. Pieces of hyper's 400 KiB exceed the second-level cache: with them a
-/// download over HTTP/2 took 650 µs of CPU for each MiB instead of 567.
-const MAX_BUFFER: usize = 128 << 10;
-
-/// Maximum number of idle connections that a request looks at. Those of other clients do not serve
-/// it, and may be many.
+/// Maximum number of idle connections that a request looks at. Connections of other clients do not
+/// serve it, and may be many.
 const MAX_LOOKED_AT: usize = 64;
+
+/// A connection to a server that carries requests of clients.
+type Http1Stream =
+    keygate_wire::http1::stream::Http1Stream<Box<dyn Io>, ConnectionGuard, RequestBody>;
 
 /// An HTTP/1.1 connection to a server.
 #[derive(Debug)]
@@ -91,7 +84,7 @@ impl Http1Connection {
 
     /// Whether the server has sent a byte since the last request began.
     pub(crate) fn has_received(&self) -> bool {
-        self.stream.borrow().has_received
+        self.stream.borrow().has_received()
     }
 
     /// The connection, after the server has switched to another protocol.
@@ -102,7 +95,8 @@ impl Http1Connection {
         let Some(stream) = Rc::into_inner(self.stream) else { return Ok(None) };
         let mut stream = stream.into_inner();
         stream.finish_sending().await?;
-        Ok(Some(stream.into_tunnel()))
+        let (io, read, guard) = stream.into_parts();
+        Ok(Some(Tunnel { io, read, guard: Some(guard) }))
     }
 
     /// Whether a request is still being sent, because its response came early.
@@ -115,7 +109,7 @@ impl Http1Connection {
         self.stream.borrow_mut().is_open()
     }
 
-    /// Whether an idle connection is open. Frees its buffer, which was up to [`MAX_BUFFER`] large.
+    /// Whether an idle connection is open. Frees its buffer, which was up to [`MAX_BUFFER`](keygate_wire::http1::MAX_BUFFER) large.
     fn is_open_without_buffer(&self) -> bool {
         let mut stream = self.stream.borrow_mut();
         stream.free_buffer();

@@ -1,8 +1,5 @@
 //! An HTTP/2 connection to a server. Requests share it: each is a stream.
 
-mod head_size;
-mod server_frames;
-
 use std::cell::{Cell, RefCell};
 use std::fmt::{self, Debug};
 use std::future::poll_fn;
@@ -17,25 +14,25 @@ use h2::{Reason, RecvStream, SendStream};
 use hyper::body::Body;
 use hyper::http::uri::{Authority, PathAndQuery, Scheme};
 use hyper::{Request, Response, Uri, Version, header};
+use keygate_wire::fields::normalize_content_length;
+use keygate_wire::http1::request::OutgoingBody;
+use keygate_wire::http2::duplex::Http2Duplex;
+use keygate_wire::http2::frames::FrameScan;
+use keygate_wire::http2::receive::ReceivedBody;
+use keygate_wire::http2::send::{BackgroundSend, SendBody, SendEnd};
+use keygate_wire::http2::send_window::{SendWindow, WindowShare};
+use keygate_wire::http2::server_frames::{ServerFrame, ServerFrames};
+use keygate_wire::http2::{RESPONSE_WINDOW, head_size};
+use keygate_wire::incoming::Incoming;
+use keygate_wire::informational::InformationalSender;
+use keygate_wire::io_events::{IoEvents, WithIoEvents};
+use keygate_wire::permit::ClientKey;
 use tokio::sync::SetOnce;
 
-use self::server_frames::{ServerFrame, ServerFrames};
 use super::dial::{ConnectionGuard, Io};
 use super::error::{ExchangeError, UpstreamError};
-use crate::permit::ClientKey;
-use crate::proxy::io_events::{IoEvents, WithIoEvents};
 use crate::proxy::message::body::{OutgoingRequest, RequestBody};
-use crate::proxy::message::frames::FrameScan;
-use crate::proxy::message::h2_duplex::Http2Duplex;
-use crate::proxy::message::h2_receive::ReceivedBody;
-use crate::proxy::message::h2_send::{BackgroundSend, SendBody};
-use crate::proxy::message::headers::normalize_content_length;
-use crate::proxy::message::incoming::Incoming;
-use crate::proxy::message::informational::InformationalSender;
-use crate::proxy::message::send_window::{SendWindow, WindowShare};
 
-/// Flow-control window of one stream, in bytes: what a server may send before the client reads.
-pub(crate) const RESPONSE_WINDOW: u32 = 64 << 10;
 /// Flow-control window of the connection, in bytes. It is the maximum, because a client that reads
 /// nothing would otherwise use it up for the others.
 const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
@@ -59,6 +56,8 @@ pub(crate) struct Http2Connection {
     sender: SendRequest<Bytes>,
     /// The stream of an upload, which has a share in the window.
     upload: Option<u32>,
+    /// The halves of a request's stream that have not ended; keygate resets it if there is one.
+    open_halves: Cell<u8>,
     opened: Instant,
     shared: Rc<SharedState>,
 }
@@ -140,7 +139,8 @@ impl Http2Connection {
                 tracing::debug!(%error, "upstream connection ended");
             }
         });
-        Ok(Self { sender, upload: None, opened: Instant::now(), shared })
+        let open_halves = Cell::new(0);
+        Ok(Self { sender, upload: None, open_halves, opened: Instant::now(), shared })
     }
 
     /// Identifies the connection while it is open.
@@ -221,6 +221,21 @@ impl Http2Connection {
         }
     }
 
+    /// Records that the response or the upload has ended.
+    pub(crate) fn end_half(&self) {
+        self.open_halves.set(self.open_halves.get().saturating_sub(1));
+    }
+
+    /// Records that the server has ended the stream of the request.
+    pub(crate) fn end_stream_by_server(&self) {
+        self.open_halves.set(0);
+    }
+
+    /// Whether keygate resets the stream of the request, which is used no more.
+    pub(crate) fn is_reset(&self) -> bool {
+        self.open_halves.get() > 0 && !self.is_closed()
+    }
+
     /// Whether the connection accepts requests: it has neither failed nor got GOAWAY.
     pub(crate) async fn accepts_requests(&mut self) -> bool {
         poll_fn(|context| self.sender.poll_ready(context)).await.is_ok()
@@ -251,7 +266,7 @@ impl Http2Connection {
     /// Sends a request on the connection of `slot`, and waits for the head of the response. The
     /// slot is shared with the upload, which may last longer than the response. The stream is reset
     /// if the server takes nothing of the upload for `stall_timeout` after the response.
-    pub(crate) async fn send<S: AsMut<Self> + Debug + 'static>(
+    pub(crate) async fn send<S: AsMut<Self> + AsRef<Self> + Debug + 'static>(
         (client, request): (ClientKey, OutgoingRequest),
         mut slot: S,
         options: SendOptions,
@@ -263,6 +278,7 @@ impl Http2Connection {
         let sent = slot.as_mut().sender.send_request(head, is_bodiless);
         let (mut response, stream) = sent.map_err(ExchangeError::maybe_sent)?;
         slot.as_mut().begin_request(client);
+        slot.as_mut().open_halves.set(if is_bodiless { 1 } else { 2 });
         let share = (!is_bodiless).then(|| slot.as_mut().begin_upload(client, &stream));
         let slot = Rc::new(slot);
         let upload = if let Some(share) = share {
@@ -271,11 +287,21 @@ impl Http2Connection {
             if !options.sends_trailers {
                 sending = sending.without_trailers();
             }
-            BackgroundSend::start(sending, outlives_response, options.stall_timeout, held).await
+            let end = move |end| match end {
+                SendEnd::Aborted => {}
+                SendEnd::Complete => (*held).as_ref().end_half(),
+                SendEnd::Reset => (*held).as_ref().end_stream_by_server(),
+            };
+            BackgroundSend::start(sending, outlives_response, options.stall_timeout, end).await
         } else {
             None
         };
         let response = response_head(&mut response, informational).await;
+        let response = response.inspect_err(|error| {
+            if error.is_remote() || !error.is_reset() {
+                (*slot).as_ref().end_stream_by_server();
+            }
+        });
         let (mut head, stream) = response.map_err(ExchangeError::maybe_sent)?.into_parts();
         normalize_content_length(&mut head.headers).map_err(ExchangeError::maybe_sent)?;
         let body = ReceivedBody::new(stream, &head.headers).with_upload(upload);
@@ -375,7 +401,7 @@ pub(crate) fn prepare(
     Ok(())
 }
 
-/// What the frames of the server say.
+/// The settings in the frames of the server.
 #[derive(Debug)]
 struct ServerSettings {
     frames: RefCell<ServerFrames>,

@@ -10,13 +10,13 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use keygate_wire::permit::{ClientKey, ClientShares, ShareGuard};
 use tokio::sync::oneshot;
 
 use self::waiting::{Place, WaitQueue};
 use super::error::UpstreamError;
 use super::http2::{ConnectionId, Http2Connection};
 use super::isolation::Isolation;
-use crate::permit::{ClientKey, ClientShares, ShareGuard};
 
 /// Maximum number of connections to a server for its requests, in one worker.
 const MAX_CONNECTIONS: usize = 4;
@@ -57,6 +57,7 @@ pub(crate) enum PoolPurpose {
 #[derive(Debug)]
 pub(crate) struct StreamSlot {
     pub(crate) http2: Http2Connection,
+    client: ClientKey,
     pool: Rc<Http2Pool>,
     share: Option<ShareGuard>,
 }
@@ -179,7 +180,7 @@ impl Http2Pool {
         let roomy = free().find(|http2| !has_upload || http2.has_room(client));
         let http2 = roomy.or_else(|| free().next())?.clone();
         http2.begin_stream();
-        Some(StreamSlot { http2, pool: Rc::clone(self), share: Some(share) })
+        Some(StreamSlot { http2, client, pool: Rc::clone(self), share: Some(share) })
     }
 
     fn is_short_of_window(&self, client: ClientKey) -> bool {
@@ -368,8 +369,17 @@ impl AsMut<Http2Connection> for StreamSlot {
     }
 }
 
+impl AsRef<Http2Connection> for StreamSlot {
+    fn as_ref(&self) -> &Http2Connection {
+        &self.http2
+    }
+}
+
 impl Drop for StreamSlot {
     fn drop(&mut self) {
+        if self.http2.is_reset() && self.pool.owner.is_none() {
+            self.pool.isolation.record_reset(self.client);
+        }
         self.http2.end_stream();
         self.share = None; // before the slot goes to the next request
         self.pool.serve_waiting();

@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 
 use hyper::http::uri;
 use hyper::{Response, StatusCode};
+use keygate_wire::incoming::{HttpError, Incoming};
+use keygate_wire::permit::{ClientKey, Count, CountGuard, ShareGuard};
 use rustls::ClientConfig;
 use tokio::time::sleep_until;
 
@@ -33,9 +35,7 @@ use super::isolation::Isolation;
 use super::server_state::ServerState;
 use crate::config::{Reuse, Scheme, ServerConfig, UpstreamConfig, UpstreamHttp};
 use crate::metrics::{ServiceMetrics, UpstreamFailure};
-use crate::permit::{ClientKey, Count, CountGuard, ShareGuard};
 use crate::proxy::message::body::{OutgoingRequest, RequestUpload, is_safe};
-use crate::proxy::message::incoming::{HttpError, Incoming};
 use crate::resolver::Resolver;
 
 /// A server, in one worker.
@@ -61,6 +61,9 @@ pub(crate) struct UpstreamServer {
     reuse: Reuse,
     /// The version that the server spoke on the newest connection; `None` until it has selected one.
     version: Cell<Option<HttpVersion>>,
+    /// Whether the next response may come over HTTP/2. A load balancer may have servers of both
+    /// versions behind it, so it stays set.
+    may_speak_http2: Cell<bool>,
     /// Requests without a complete response.
     in_flight: Count,
     ejections: Rc<Ejections>,
@@ -123,6 +126,7 @@ impl UpstreamServer {
                 sends_trailers: upstream.request_trailers,
             },
             version: Cell::new(version),
+            may_speak_http2: Cell::new(version != Some(HttpVersion::Http1)),
             in_flight: Count::default(),
             ejections,
             index,
@@ -146,7 +150,7 @@ impl UpstreamServer {
 
     /// Whether the next response may come over HTTP/2.
     pub(crate) fn may_speak_http2(&self) -> bool {
-        self.version.get() != Some(HttpVersion::Http1)
+        self.may_speak_http2.get()
     }
 
     /// The scheme in the pseudo-header of HTTP/2 requests.
@@ -243,7 +247,9 @@ impl UpstreamServer {
                     if !http1.has_received() =>
                 {
                     let second = second.filter(|request| is_safe(request.method()));
-                    second.iter().for_each(|it| it.body().record_resend(self.config(), &error));
+                    second
+                        .iter()
+                        .for_each(|it| it.body().record_resend(self.config(), error.kind()));
                     request = second.ok_or(SendError::MaybeSent(error))?;
                 }
                 Err(error) => return Err(error),
@@ -323,7 +329,7 @@ pub(crate) struct Lease {
 #[derive(Debug)]
 pub(crate) enum Carrier {
     Http1(Http1Connection),
-    Http2 { _slot: Rc<StreamSlot> },
+    Http2 { slot: Rc<StreamSlot> },
 }
 
 /// The head of a response, and the connection or stream on which its body comes.
@@ -356,8 +362,10 @@ impl Lease {
     /// Records that the response is complete. Returns an HTTP/1.1 connection to the pool.
     pub(crate) fn finish(self) {
         self.record_success();
-        if let Some(Carrier::Http1(http1)) = self.carrier {
-            self.server.http1.put(http1, self.server.timeouts.age);
+        match self.carrier {
+            Some(Carrier::Http1(http1)) => self.server.http1.put(http1, self.server.timeouts.age),
+            Some(Carrier::Http2 { slot }) => slot.http2.end_half(),
+            None => {}
         }
     }
 
@@ -370,7 +378,10 @@ impl Lease {
     pub(crate) fn record_broken_response(&self) {
         self.record_incomplete_response();
         let counts = match &self.carrier {
-            Some(Carrier::Http2 { _slot: slot }) => slot.takes_failure(),
+            Some(Carrier::Http2 { slot }) => {
+                slot.http2.end_stream_by_server();
+                slot.takes_failure()
+            }
             Some(Carrier::Http1(_)) | None => true,
         };
         if counts {

@@ -9,6 +9,9 @@ use data_encoding::BASE64;
 use h2::ext::Protocol;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, Request, StatusCode};
+use keygate_wire::http2::duplex::Http2Duplex;
+use keygate_wire::incoming::Incoming;
+use keygate_wire::permit::{ClientKey, ShareGuard};
 
 use super::dial::{HttpVersion, Io};
 use super::error::{SendError, UpstreamError};
@@ -17,10 +20,7 @@ use super::http2_pool::StreamSlot;
 use super::server::{Carrier, Lease, ServerConnection, UpstreamServer, exchange, maybe_sent};
 use super::{UpgradeResponse, UpstreamResponse};
 use crate::config::Scheme;
-use crate::permit::{ClientKey, ShareGuard};
 use crate::proxy::message::body::{OutgoingRequest, RequestBody};
-use crate::proxy::message::h2_duplex::Http2Duplex;
-use crate::proxy::message::incoming::Incoming;
 
 impl Io for Http2Duplex {}
 
@@ -140,7 +140,7 @@ impl UpstreamServer {
             slot.remove_connection(); // ending, or its server has crashed
         }
         let (response, stream) = sent?;
-        let lease = lease.with(Carrier::Http2 { _slot: Rc::new(slot) });
+        let lease = lease.with(Carrier::Http2 { slot: Rc::new(slot) });
         let tunnel =
             stream.map(|stream| Tunnel { io: Box::new(stream), read: Bytes::new(), guard: None });
         Ok(UpgradeResponse { response: UpstreamResponse { response, lease }, tunnel })

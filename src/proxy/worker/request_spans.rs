@@ -5,11 +5,11 @@ use std::rc::Rc;
 use std::time::{Instant, SystemTime};
 
 use hyper::{HeaderMap, StatusCode};
+use keygate_wire::permit::ClientKey;
 
 use super::request_values::RequestValues;
 use crate::config::ServerConfig;
 use crate::metrics::{Label, UpstreamFailure};
-use crate::permit::ClientKey;
 use crate::proxy::upstream::RequestFailure;
 use crate::traces::{FailedAttempts, FinishedExchange, FinishedRequest, RequestTrace, Tracer};
 

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use super::{DryRunReport, ReloadReport, Report};
+use super::Report;
 use crate::metrics::Label;
-use crate::snapshot::credential_unit::CredentialRejectionReason;
+use crate::sources::{CredentialRejectionReason, DryRunReport, ReloadReport};
 
 /// A file, or the files of a service, whose last check rejected them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -14,7 +14,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tracing::warn;
 
-use crate::snapshot::load::file;
+use crate::files;
 
 /// Size of the buffer for events, in bytes. Only the arrival of an event matters.
 const BUFFER_SIZE: usize = 4096;
@@ -63,12 +63,12 @@ impl Directories {
         let Some(inotify) = &self.inotify else { return };
         let mut watches = inotify.get_ref().watches();
         let resolved: Vec<PathBuf> =
-            files.iter().filter_map(|file| file::canonical(file).ok()).collect();
+            files.iter().filter_map(|file| files::canonical(file).ok()).collect();
         let directories: HashSet<&Path> =
             files.iter().chain(&resolved).filter_map(|file| directory_of(file)).collect();
         for directory in directories {
             // A call on inotify has no deadline.
-            if file::responds(directory).is_err() {
+            if files::responds(directory).is_err() {
                 continue;
             }
             match watches.add(directory, changes()) {

@@ -2,8 +2,8 @@
 //! the client ends before the alert. If a socket is closed with unread bytes, the kernel resets the
 //! connection, and the alert is lost.
 //!
-//! Guards: `close` in `src/lingering_close.rs` for alerts, `discard` in
-//! `src/proxy/message/upload.rs` for responses with status 403.
+//! Guards: `close` in `crates/wire/src/lingering_close.rs` for alerts, `discard` in
+//! `crates/wire/src/upload.rs` for responses with status 403.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -113,7 +113,7 @@ fn a_pinned_certificate_admits_its_client_and_issues_nobody() {
     let output = output_text(&validate(&pki));
     let counts = "service test: trust anchors: 0 roots, 0 intermediates, 1 pinned certificate";
     assert!(output.contains(counts), "{output}");
-    // Its key is judged as that of any client.
+    // Its key is judged as any client's.
     write(pki.path("deny.txt"), Fingerprint::of(&pinned.spki).to_string()).unwrap();
     keygate.wait_for_generation(2);
     rejects(&keygate, &pinned, "access denied");

@@ -423,7 +423,7 @@ fn issuers_are_asked_about_after_the_handshake_and_hold_the_client() {
     wait_for_verdict(&scene, "handshake", "cleared", 1.0);
 }
 
-/// What a client of a TCP service gets with its first byte: the server's greeting, or an alert.
+/// The response to the first byte of a client of a TCP service: the server's greeting, or an alert.
 fn greeting(scene: &Running, config: &Arc<ClientConfig>) -> (HandshakeKind, String) {
     let (kind, text) = exchange(scene, config, "");
     (kind, text.unwrap_or_else(|error| error.to_string()))

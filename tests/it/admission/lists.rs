@@ -2,7 +2,7 @@
 //!
 //! Guards: `look_up` in `crates/core/src/guard/exact.rs`, `deciding_finding` in `crates/core/src/guard/policy.rs`,
 //! `is_ascii_whitespace` in
-//! `src/snapshot/load/source/list/read.rs` for an emptied list, `now < exception.until` in
+//! `src/sources/list/read.rs` for an emptied list, `now < exception.until` in
 //! `crates/core/src/guard/lists.rs` for the expiry of an exception.
 
 use std::fs::{rename, write};

@@ -396,7 +396,7 @@ impl Case<'_> {
         let logged = key_lines(scene).len();
         let seen = connect(scene.keygate.address(), self.config, self.action.host()).await;
         match (&expected.client, seen) {
-            // TLS 1.2 has no alert for a missing certificate; rustls sends the one of TLS 1.3.
+            // TLS 1.2 has no alert for a missing certificate; rustls sends the alert of TLS 1.3.
             (Seen::Alert(alert), Err(error)) => check!(error.contains(alert), "{error}"),
             (Seen::Response(status, kind), Ok(seen)) => {
                 check!((*status, *kind) == seen, "{seen:?}, not {:?}", (status, kind));

@@ -26,27 +26,28 @@ use crate::support::proxy::{Configure, Proxy, Running};
 use crate::support::server::Server;
 use crate::support::{TIMEOUT, output_text};
 
-const VERSIONS: [&SupportedProtocolVersion; 2] = [&rustls::version::TLS12, &rustls::version::TLS13];
+pub(super) const VERSIONS: [&SupportedProtocolVersion; 2] =
+    [&rustls::version::TLS12, &rustls::version::TLS13];
 const GET: &str = "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
 const LAST_GET: &str = "GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
 const ORDERS: &str = "allow = { uri = [\"spiffe://example.org/orders/*\"] }";
 const BILLING: &str = "allow = { uri = [\"spiffe://example.org/billing/**\"] }";
 
-fn with(names: &[SanType]) -> CertificateParams {
+pub(super) fn with(names: &[SanType]) -> CertificateParams {
     let mut parameters = CertificateParams::default();
     parameters.subject_alt_names = names.to_vec();
     parameters
 }
 
-fn dns(name: &str) -> SanType {
+pub(super) fn dns(name: &str) -> SanType {
     SanType::DnsName(name.try_into().unwrap())
 }
 
-fn uri(id: &str) -> SanType {
+pub(super) fn uri(id: &str) -> SanType {
     SanType::URI(id.try_into().unwrap())
 }
 
-fn email(address: &str) -> SanType {
+pub(super) fn email(address: &str) -> SanType {
     SanType::Rfc822Name(address.try_into().unwrap())
 }
 
@@ -59,7 +60,7 @@ fn raw(names: &[(u8, &[u8])]) -> CertificateParams {
     parameters
 }
 
-fn in_unit(unit: DnValue) -> CertificateParams {
+pub(super) fn in_unit(unit: DnValue) -> CertificateParams {
     let mut parameters = CertificateParams::default();
     parameters.distinguished_name.push(DnType::OrganizationalUnitName, unit);
     parameters
@@ -121,7 +122,7 @@ impl Scene {
 }
 
 /// One GET on a new connection: the kind of the handshake, and the response.
-fn exchange(
+pub(super) fn exchange(
     running: &Running,
     config: &Arc<ClientConfig>,
 ) -> (Option<HandshakeKind>, std::io::Result<String>) {

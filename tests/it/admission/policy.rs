@@ -3,7 +3,7 @@
 //!
 //! Guards: `rejection()` in `src/proxy/http.rs` (403), `Depth::Chain` in `crates/core/src/tls/verifier.rs` and
 //! `Depth::Chain` in `crates/core/src/guard/judgement.rs` (intermediates), `check_own_keys` in
-//! `src/snapshot/load/own_key_check.rs` (keys of the proxy, judged without exceptions).
+//! `src/snapshot/loader/own_key_check.rs` (keys of the proxy, judged without exceptions).
 
 use std::process::Output;
 

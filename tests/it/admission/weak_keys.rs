@@ -2,7 +2,7 @@
 //! flood of new keys.
 //!
 //! Guards: `judge_strength` in `crates/core/src/guard.rs`, `weak_keys` in `src/config/check.rs`,
-//! `is_compromised` in `src/snapshot/load/source/credential_source/report.rs`, `judge_handshake` in
+//! `is_compromised` in `src/sources/credential_source/report.rs`, `judge_handshake` in
 //! `crates/core/src/tls/verifier.rs` (a check comes after the proof of possession), `cache::failed` in
 //! `crates/core/src/guard/weak.rs` (a key is checked once).
 

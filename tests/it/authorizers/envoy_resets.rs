@@ -26,8 +26,8 @@ fn get(stream: u32) -> Vec<u8> {
     frame(HEADERS, END_STREAM | END_HEADERS, stream, &request("GET", &[]))
 }
 
-/// Envoy is stopped while the clients write, so that the resets reach it together and it queues
-/// those of the questions together. An error of keygate admits the client, and is not hidden by a
+/// Envoy is stopped while the clients write, so that the resets reach it together and it queues the
+/// resets of the questions together. An error of keygate admits the client, and is not hidden by a
 /// second question.
 ///
 /// Guards: `max_outbound_control_frames` of the files, and `READ_AT_ONCE` in `src/ask/http2.rs`.

@@ -1,4 +1,4 @@
-//! The gRPC door (`src/ask/grpc.rs`): grpcio with Envoy's messages, and calls that no library
+//! Questions over gRPC (`src/ask/grpc.rs`): grpcio with Envoy's messages, and calls that no library
 //! makes.
 //!
 //! A question that a client can spoil is denied in a complete response, never by a gRPC error and

@@ -1,5 +1,5 @@
-//! The HTTP door (`src/ask/http.rs`), byte by byte. No host should send these questions, but its
-//! clients can cause them. The answer is 403 or a clean close, never an error of HTTP and never
+//! Questions over HTTP (`src/ask/http.rs`), byte by byte. No host should send these questions, but
+//! its clients can cause them. The answer is 403 or a clean close, never an error of HTTP and never
 //! 200.
 
 use std::io::{Read, Write};

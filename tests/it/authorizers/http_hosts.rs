@@ -79,8 +79,8 @@ pub(super) struct TlsClient {
 }
 
 impl TlsClient {
-    /// Clients with TLS 1.2 and 1.3, full and resumed. With a host that resumes no session they are
-    /// those of full handshakes. The first request of each session is over.
+    /// Clients with TLS 1.2 and 1.3, full and resumed. With a host that resumes no session all have
+    /// full handshakes. The first request of each session is over.
     pub(super) fn all(host: HttpHost, scene: &HostScene, party: Option<&Party>) -> Vec<Self> {
         let mut clients = Vec::new();
         for version in [&TLS12, &TLS13] {

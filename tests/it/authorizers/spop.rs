@@ -1,4 +1,4 @@
-//! SPOP with a scripted HAProxy: frames that no HAProxy sends, and those of versions 2.6 to 3.x.
+//! SPOP with a scripted HAProxy: frames that no HAProxy sends, and frames of versions 2.6 to 3.x.
 //!
 //! A question that a client of HAProxy can spoil is denied (`src/ask/spop/notify.rs`). A fault of
 //! HAProxy itself ends the connection with a DISCONNECT (`src/ask/spop.rs`). Neither is "allowed".

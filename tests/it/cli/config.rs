@@ -157,7 +157,7 @@ fn toml_text(table: &toml::Table) -> String {
     crate::support::keys::written(table)
 }
 
-/// What is printed is a configuration with the same meaning, and every line has its origin.
+/// The printed text is a configuration with the same meaning, and every line has its origin.
 #[test]
 fn the_effective_values_are_those_of_the_configuration_with_their_lines() {
     let directory = TempDir::new().unwrap();

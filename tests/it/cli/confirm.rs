@@ -309,10 +309,18 @@ fn wrong_usage_of_confirm_is_named() {
         let shown = output_text(&output);
         assert!(shown.contains(expected), "{arguments:?}: {shown}");
     }
-    std::fs::write(pki.path("report"), "{\"verdict\":\"probable\",\"spki\":\"%\"}\n{\n").unwrap();
+    let long = "x".repeat(70_000);
+    let report = format!("{{\"verdict\":\"probable\",\"spki\":\"%\"}}\n{{{long}\n{{\n");
+    std::fs::write(pki.path("report"), report).unwrap();
     let output = run(pki.directory(), 3, &["confirm", "--proofs", ".", "report"]);
     let shown = output_text(&output);
-    assert!(shown.contains("report:1: ") && shown.contains("report:2: "), "{shown}");
+    let problems = [
+        "report:1: not a line of `keygate report --json`: spki is not base64",
+        "report:2: not a line of `keygate report --json`: longer than 64 KiB",
+        "report:3: ",
+    ];
+    assert!(problems.iter().all(|it| shown.contains(it)), "{shown}");
+    assert!(!shown.contains("report:4: "), "{shown}");
 }
 
 #[test]

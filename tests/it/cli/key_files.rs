@@ -89,7 +89,7 @@ fn json_web_keys_of_node_are_found_alone_and_in_a_set() {
     assert_eq!(keys_in(&marked)[0].line, Some(4), "the line of its object");
 }
 
-/// RFC 7517, appendix A.1: the SubjectPublicKeyInfo is that of openssl.
+/// RFC 7517, appendix A.1: the SubjectPublicKeyInfo comes from openssl.
 #[test]
 fn the_members_of_a_json_web_key_have_one_spelling() {
     assert_eq!(keys("RFC 7517", P256_WEB_KEY.as_bytes()).len(), 1);

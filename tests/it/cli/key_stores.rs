@@ -70,7 +70,7 @@ fn a_private_key_in_a_pkcs12_store_is_a_key_if_no_certificate_has_it() {
     let alone = format!("{export} -nocerts");
     assert_eq!(store("alone", &openssl(at, &alone)).keys("secret"), [Ok(leaf.clone())]);
 
-    // The certificates are in clear, and the encrypted key is that of one of them.
+    // The certificates are in clear, and the encrypted key belongs to one of them.
     let chain = "-in leaf.pem -certfile ca.pem -certpbe NONE";
     for form in [
         format!("{export} {chain}"),

@@ -1,4 +1,4 @@
-//! Exact lists on the command line, and their verdicts compared with those of the badkeys program.
+//! Exact lists on the command line, and their verdicts compared with the badkeys program.
 //!
 //! Guards: `format_of` in `src/cli/list/file.rs`, `ListDiff::new` in `src/cli/list/diff.rs`,
 //! `list_lines` in `src/cli/key.rs`, `number` in `crates/core/src/spki/other_key.rs`.

@@ -107,11 +107,8 @@ fn zsh_and_fish_load_their_completions() {
 /// The manual pages by their names.
 fn pages(directory: &Path) -> BTreeMap<String, String> {
     let out = directory.join("made/for/it");
-    let mut command = Command::new(env!("CARGO"));
-    command.current_dir(env!("CARGO_MANIFEST_DIR"));
-    command.args(["run", "--quiet", "--locked", "--package", "xtask", "--", "man"]).arg(&out);
-    assert_eq!(printed(command.output().unwrap()), "");
-    let files = std::fs::read_dir(out).unwrap().map(|entry| entry.unwrap());
+    xtask::man::write(&out).unwrap();
+    let files = std::fs::read_dir(&out).unwrap().map(|entry| entry.unwrap());
     let named = files.map(|file| (file.file_name().into_string().unwrap(), file.path()));
     named.map(|(name, path)| (name, read_to_string(path).unwrap())).collect()
 }

@@ -1,4 +1,4 @@
-//! The checks of weak keys on the command line, compared with those of the badkeys program.
+//! The checks of weak keys on the command line, compared with the badkeys program.
 //!
 //! Guards: `failed_checks` in `src/cli/key.rs`, every module of `crates/core/src/guard/weak`.
 
@@ -129,7 +129,7 @@ fn by_keygate(keys: &[Numbers]) -> Vec<BTreeSet<String>> {
     checks.map(|it| it.iter().map(|it| it.as_str().unwrap().to_owned()).collect()).collect()
 }
 
-/// What badkeys leaves to other programs: numbers that are of no RSA key.
+/// Numbers that are of no RSA key, which badkeys leaves to other programs.
 fn is_invalid((modulus, exponent): &Numbers) -> bool {
     let root = modulus.sqrt();
     !modulus.bit(0) || !exponent.bit(0) || &root * &root == *modulus

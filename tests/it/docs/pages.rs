@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use keygate::metrics::Label;
-use keygate::snapshot::{ListRejectionReason, RejectionReason};
+use keygate::sources::{ListRejectionReason, RejectionReason};
 use serde_json::Value;
 
 use crate::support::keygate::keygate;
@@ -140,13 +140,15 @@ fn the_settings_on_the_proxying_page_are_valid() {
 #[test]
 fn the_page_on_fetching_has_valid_settings_and_every_metric() {
     let page = include_str!("../../../docs/fetch.md");
-    let [settings, network] = blocks(page, "toml").try_into().unwrap();
+    let [settings, crls, network] = blocks(page, "toml").try_into().unwrap();
     let parse = |settings: &str| {
         let text = Configuration::new("127.0.0.1:9").unset("filters").global(settings).text();
         keygate::config::Config::parse(Path::new("/etc/keygate/keygate.toml"), &text).unwrap()
     };
     let config = parse(&settings);
     assert!(config.filters[0].source.is_some() && config.lists[0].source.is_some());
+    let config = parse(&format!("[[filters]]\nname = \"a\"\npath = \"b\"\n{crls}"));
+    assert_eq!(config.services[0].crls[0].sources.len(), 2);
     let config = parse(&format!("[[filters]]\nname = \"a\"\npath = \"b\"\n{network}"));
     let source = config.filters[0].source.clone().unwrap();
     assert!(source.proxy.is_some() && source.identity.is_some() && source.headers.is_some());
@@ -207,7 +209,7 @@ fn every_size_in_the_table_is_what_create_makes() {
 }
 
 /// Every page of the repository for operators and developers.
-fn pages() -> Vec<PathBuf> {
+pub(super) fn pages() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let docs = walkdir::WalkDir::new(root.join("docs")).into_iter();
     let docs = docs.map(|entry| entry.unwrap().into_path());

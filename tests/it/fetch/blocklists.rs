@@ -262,7 +262,7 @@ fn crc32(bytes: &[u8]) -> u32 {
     })
 }
 
-/// The URL of the list is that of its metadata, and not that of the configuration.
+/// The URL of the list comes from its metadata, and not from the configuration.
 #[test]
 fn a_killed_download_of_a_blocklist_is_continued() {
     let Some(scene) = BadkeysScene::new() else { return };

@@ -1,6 +1,6 @@
-//! The checks before a file is replaced: those of a reload, the checksum, odd responses.
+//! The checks before a file is replaced: the checks of a reload, the checksum, odd responses.
 //!
-//! Guards: `check_filter_candidate` in `src/snapshot/load/candidate.rs`, `check_head` in
+//! Guards: `check_filter_candidate` in `src/sources/candidate.rs`, `check_head` in
 //! `src/fetch/client.rs`, `companions` in `src/fetch/companion.rs`.
 
 use std::fs::{read, remove_file, write};

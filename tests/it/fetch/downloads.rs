@@ -162,7 +162,7 @@ fn a_server_without_a_certificate_of_the_cas_is_rejected() {
     scene.configuration = scene.configuration.set("filters.source.trust_anchors", "other.pem");
     scene.configure();
     scene.fails("TLS handshake failed: ");
-    // The CAs of the system do not include that of the test.
+    // The CAs of the system do not include the CA of the test.
     scene.configuration = scene.configuration.unset("filters.source.trust_anchors");
     scene.configure();
     let text = output_text(&scene.run(&[]));
@@ -194,7 +194,7 @@ fn a_server_whose_certificate_is_that_of_a_ca_is_rejected_with_the_remedy() {
     scene.mirror.kill();
     scene.mirror.restart();
     scene.fails(
-        "the certificate is that of a CA, not of a client or server; give the CAs of the source",
+        "the certificate belongs to a CA, not to a client or server; give the CAs of the source",
     );
 }
 
@@ -265,7 +265,7 @@ fn wrong_usage_and_files_that_cannot_be_written_are_errors() {
     scene.configure();
     let output = scene.run(&[]);
     assert_eq!(output.status.code(), Some(2), "{}", output_text(&output));
-    assert!(output_text(&output).contains("no filter and no list has a source"));
+    assert!(output_text(&output).contains("no filter, list or CRL has a source"));
     let directory = scene.pki.path("badkeys");
     let badkeys = ["--badkeys", directory.to_str().unwrap(), "--url"];
     for (arguments, problem) in [

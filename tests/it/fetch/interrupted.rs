@@ -1,6 +1,6 @@
 //! Updates that end between the first check and the last rename: killed, or by an error.
 //!
-//! Guards: `install` and `of_earlier_run` in `src/fetch/install.rs`, `complete_earlier_run` in
+//! Guards: `install` and `from_earlier_run` in `src/fetch/install.rs`, `complete_earlier_run` in
 //! `src/fetch/update.rs`.
 
 use std::fs::{copy, create_dir, read, remove_dir};

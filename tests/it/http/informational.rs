@@ -83,7 +83,7 @@ fn early_hints_sent_with_the_response_arrive_before_it_for_their_own_request() {
         );
         assert!(client.exactly(300_000).iter().all(|byte| *byte == b'x'));
     }
-    assert!(hints > 1, "those of the first request at least");
+    assert!(hints > 1, "the hints of the first request at least");
 }
 
 #[test]

@@ -11,16 +11,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustls::{ClientConnection, StreamOwned};
 use socket2::SockRef;
 
+use crate::support::attacked;
 use crate::support::client::{self, connect_from};
 use crate::support::http2::{
     Came, DATA, END_HEADERS, GOAWAY, HEADERS, Http2, PING, SETTINGS, WINDOW_UPDATE, frame,
     read_frame, request,
 };
+use crate::support::load::send_get;
 use crate::support::origin::Origin;
-use crate::support::pki::Kind;
-use crate::support::proxy::{Configure, Proxy, Running};
+use crate::support::pki::{Kind, Pki};
+use crate::support::proxy::{Configuration, Configure, Proxy, Running};
 use crate::support::server::{Server, settings};
-use crate::support::wait_until;
+use crate::support::{wait_until, write_filter};
 
 const ENHANCE_YOUR_CALM: u32 = 11;
 const INITIAL_WINDOW_SIZE: u16 = 4;
@@ -423,6 +425,30 @@ fn handshakes_that_fill_the_memory_do_not_keep_another_address_out() {
     let mut status = [0; 12];
     stream.read_exact(&mut status).unwrap();
     assert_eq!(&status, b"HTTP/1.1 200");
+}
+
+/// `cargo bench --bench scale -- --attacked` measures the same with 10,000 idle clients.
+#[test]
+fn others_are_served_beside_the_worst_client_and_stranger() {
+    let scale = attacked::Scale { idle: 300, connections: 12, hellos: 300, requests: 300 };
+    let pki = Pki::new();
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let limits = "max_connections = 2000, max_connections_per_ip = 2000";
+    let configuration = Configuration::new(attacked::origin()).workers(1).limits(limits);
+    let keygate = configuration.set("max_buffered", "8MiB").start(&pki);
+    let (_idle, mut kept) = attacked::idle(&keygate, &pki, scale.idle, 20);
+    keygate.forget_peak();
+    let before = keygate.memory("VmHWM");
+    let figures = attacked::measure(&keygate, &pki, scale, attacked::Beside::Attack);
+    let grown = keygate.memory("VmHWM") - before;
+    assert_eq!(figures.failures, Vec::<String>::new());
+    assert!(grown < 32 * MIB, "{grown} KiB");
+    for class in ["handshake", "request"] {
+        let series = format!("keygate_buffer_rejections_total{{class=\"{class}\"}}");
+        assert!(keygate.metric(&series) > 0.0, "{class}");
+    }
+    kept.iter_mut().for_each(|idle| _ = send_get(idle, "localhost", false).unwrap());
+    assert!(keygate.metric("keygate_connections_active{service=\"test\"}") >= 300.0);
 }
 
 /// The code of GOAWAY after `count` frames; `None` if the connection stays open.

@@ -11,13 +11,14 @@ use crate::support::TIMEOUT;
 use crate::support::client::{Client, connect_from};
 use crate::support::http2::{
     Came, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, PING, RST_STREAM, SETTINGS,
-    WINDOW_UPDATE, frame, request,
+    WINDOW_UPDATE, field, frame, request,
 };
 use crate::support::origin::Origin;
 use crate::support::proxy::{Configure, Proxy, Running};
 use crate::support::server::{Server, next_frame, read_until, settings};
 
 const OK: u8 = 0x88;
+const NOT_FOUND: u8 = 0x8d;
 const CANCEL: u32 = 8;
 const FRAME_SIZE_ERROR: u32 = 6;
 const ENHANCE_YOUR_CALM: u32 = 11;
@@ -305,6 +306,28 @@ fn an_upload_that_the_server_leaves_unread_ends_soon_after_its_response() {
 }
 
 #[test]
+fn an_upload_that_its_server_does_not_read_after_the_response_is_reset_in_time() {
+    let server = Server::start();
+    let proxy = Proxy::before(format!("h2c://{}", server.address))
+        .workers(1)
+        .upstream("response_timeout = \"2s\", body_timeout = \"300s\"")
+        .start();
+    let mut client = proxy.connect();
+    client.send("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\nx");
+    let mut upstream = server.http2_with(&[(INITIAL_WINDOW_SIZE, 0)]);
+    let (kind, stream, ..) = next_frame(&mut upstream);
+    assert_eq!(kind, HEADERS);
+    // Its content is complete, and its stream is not.
+    let head = [vec![NOT_FOUND], field("content-length", "2")].concat();
+    upstream.write_all(&frame(HEADERS, END_HEADERS, stream, &head)).unwrap();
+    upstream.write_all(&frame(DATA, 0, stream, b"no")).unwrap();
+    assert!(client.head().starts_with("HTTP/1.1 404 "));
+    assert_eq!(client.exactly(2), b"no");
+    let (kind, reset, ..) = next_frame(&mut upstream);
+    assert_eq!((kind, reset), (RST_STREAM, stream));
+}
+
+#[test]
 fn an_idle_upstream_connection_is_closed_for_an_upgrade() {
     let server = Server::start();
     let proxy = Proxy::before(format!("http://{}", server.address))
@@ -366,4 +389,26 @@ fn silent_connections_keep_no_other_address_out_and_take_no_place_of_a_client() 
     let evicted = "keygate_connections_total{result=\"limited\",service=\"\"}";
     assert!(proxy.metric(evicted) >= 180.0, "{:?}", proxy.metrics());
     drop(silent);
+}
+
+/// A TLS handshake that fails stands for any: its place is free when the client has the response.
+#[test]
+fn newcomers_behind_a_load_balancer_wait_for_a_place_and_evict_none() {
+    let from = "accept_proxy = { from = [\"127.0.0.1\"] }";
+    let proxy = Proxy::new().workers(1).service(from).limits("max_connections = 4").start();
+    std::thread::scope(|scope| {
+        let clients = (1..=100).map(|number| {
+            let mut tcp = TcpStream::connect(proxy.address()).unwrap();
+            scope.spawn(move || {
+                let request = format!("PROXY TCP4 192.0.2.{number} 192.0.2.200 1 443\r\nGET / HT");
+                tcp.write_all(request.as_bytes()).unwrap();
+                tcp.set_read_timeout(Some(TIMEOUT)).unwrap();
+                let mut response = String::new();
+                tcp.read_to_string(&mut response).unwrap();
+                assert!(response.starts_with("HTTP/1.1 400 "), "{number}: {response}");
+            })
+        });
+        clients.collect::<Vec<_>>().into_iter().for_each(|client| client.join().unwrap());
+    });
+    assert_eq!(proxy.metric("keygate_connections_total{result=\"limited\",service=\"\"}"), 0.0);
 }

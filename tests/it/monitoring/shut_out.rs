@@ -1,8 +1,8 @@
 //! The conditions of clients that do not get in.
 //!
 //! Guards: `shut_out`, `rejecting_update` in `src/admin/attention/clients.rs`; `OF_CLIENTS`,
-//! `DENIED`, `Rejections::by`, `loaded_files` in `src/admin/admissions.rs`; `ServiceRejected` in
-//! `crates/core/src/tls/handshake_result.rs`.
+//! `DENIED` in `src/admin/admissions.rs`; `Rejections::by`, `loaded_files` in
+//! `src/admin/admissions/update.rs`; `ServiceRejected` in `crates/core/src/tls/handshake_result.rs`.
 
 use std::fs::copy;
 use std::io::Write;

@@ -140,7 +140,7 @@ fn the_page_answers_its_four_questions_at_both_widths_and_in_both_colour_schemes
         return [names.length, [...names].filter(it => lines(it) > 1).map(it => it.innerText)]";
     assert_eq!(browser.run(broken), json!([3, []]));
 
-    // What expires next?
+    // The table of expiry dates.
     let first = cells(&browser, "expiry-0");
     assert_eq!((&*first["kind"], &*first["state"]), ("exception", "soon"));
     let next = cells(&browser, "expiry-1");

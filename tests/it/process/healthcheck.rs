@@ -116,7 +116,7 @@ fn half_typed_lines_and_other_encodings_do_not_hide_the_admin_address() {
         format!("tls = {{ certificate = \"a\",\n{admin}"),
         format!("[log\nlevel = \"info\"\n{admin}"),
         format!("{admin}lis\n"),
-        // The keys of a table whose header is not complete are not those of the table before it.
+        // The keys of a table whose header is not complete do not belong to the table before it.
         format!("{admin}[[services\nlisten = \"127.0.0.1:1\"\n"),
         format!("{admin}[log]\nlevel = \"info\"\n[log]\nformat = \"json\"\n"),
     ] {
@@ -133,7 +133,7 @@ fn half_typed_lines_and_other_encodings_do_not_hide_the_admin_address() {
     }
 }
 
-/// The default address could be that of another process.
+/// The default address could belong to another process.
 #[test]
 fn an_admin_address_that_a_syntax_error_hides_is_an_error() {
     let text = with_admin("127.0.0.1:9");

@@ -1,7 +1,7 @@
 //! Updates of CAs and CRLs that are tried on recent clients before they are used.
 //!
-//! Guards: `ClientUpdate` in `src/snapshot/load/source/client_gates.rs`, `new_hits_of_verifier` in
-//! `src/snapshot/load/check/dry_run.rs`.
+//! Guards: `ClientUpdate` in `src/sources/client_gates.rs`, `new_hits_of_verifier` in
+//! `src/sources/check/dry_run.rs`.
 
 use std::fs::{create_dir, read_dir, read_to_string, remove_file, rename, write};
 use std::io::Read;
@@ -285,17 +285,43 @@ fn an_update_of_crls_that_was_tried_on_nobody_says_so() {
 
 #[test]
 fn a_crl_that_waits_keeps_no_crl_of_another_ca_out_of_use_in_the_same_file() {
-    let scene = Scene::new();
+    let mut scene = Scene::new();
     scene.all_connect();
-    let [one, two, three] = &scene.clients;
+    let [one, two, _] = &scene.clients;
     let lists =
         [list(&scene.ours, 2, &[one, two]), list(&scene.theirs, 2, &[&scene.stranger])].concat();
     scene.publish("ours.crl", lists);
     scene.waits("crls", 2);
-    scene.refuses(&scene.stranger, "certificate revoked");
-    for client in [one, two, three] {
-        scene.admits(client);
+    for _ in 0..2 {
+        scene.refuses(&scene.stranger, "certificate revoked");
+        scene.clients.iter().for_each(|client| scene.admits(client));
+        // The copy of the file has both lists.
+        scene.restart();
+        scene.is_waiting(2);
     }
+}
+
+#[test]
+fn a_list_that_rejects_recent_pins_waits() {
+    let mut scene = Scene::new();
+    let foreign = Pki::named("A foreign CA");
+    let pins = ["one", "two"].map(|name| foreign.client(name, Kind::P256));
+    let cas = read_to_string(scene.ours.path("clients.pem")).unwrap();
+    let certificates = pins.each_ref().map(|pin| read_to_string(&pin.certificate).unwrap());
+    scene.publish("clients.pem", cas + &certificates.concat());
+    scene.keygate.wait_for_generation(2);
+    pins.iter().for_each(|pin| scene.admits(pin));
+    // A pin is rejected if a list names its CA, which is no anchor.
+    let lists = [list(&scene.theirs, 2, &[&scene.stranger]), list(&foreign, 1, &[])];
+    scene.publish("theirs.crl", lists.concat());
+    scene.waits("crls", 2);
+    scene.refuses(&scene.stranger, "certificate revoked");
+    pins.iter().for_each(|pin| scene.admits(pin));
+    scene.restart();
+    scene.is_waiting(2);
+    pins.iter().for_each(|pin| scene.admits(pin));
+    scene.accepts(&pins[0]);
+    pins.iter().for_each(|pin| assert!(!scene.keygate.curl(pin, &[]).status.success()));
 }
 
 #[test]
@@ -406,7 +432,7 @@ fn cas_that_waited_do_not_start_without_a_list_of_the_cas_before_them() {
     assert!(text.contains("theirs.crl: No such file"), "{text}");
     assert!(text.contains(RESTORE), "{text}");
 
-    // Also if lists of the CAs that waited have replaced those of the CAs before them.
+    // Also if lists of the CAs that waited have replaced the lists of the CAs before them.
     write(scene.ours.path("theirs.crl"), lost).unwrap();
     for name in ["ours.crl", "theirs.crl"] {
         write(scene.ours.path(name), list(&foreign, 1, &[])).unwrap();

@@ -108,7 +108,7 @@ fn services_are_added_and_removed_without_effect_on_others() {
     assert!(scene.get(&scene.good, third).contains("hello"));
     assert!(scene.get(&scene.good, scene.addresses[0]).contains("hello"));
     assert!(scene.get(&scene.lost, third).contains("access denied"));
-    // Ids are never reused, so that the metrics of one service do not become those of another.
+    // Ids are never reused, so that the metrics of one service do not become another's.
     let requests = |service: &str| {
         scene
             .keygate

@@ -1,6 +1,6 @@
 //! Changes that are tried on recent clients before they are used.
 //!
-//! Guards: `DryRun` in `src/snapshot/load/check/dry_run.rs`, `record_admitted` in
+//! Guards: `DryRun` in `src/sources/check/dry_run.rs`, `record_admitted` in
 //! `src/proxy/worker.rs` and `src/ask/connection.rs` (the whole path of each client).
 
 use std::fs::write;

@@ -12,7 +12,8 @@ use keygate::config::{Config, PlacedProblem};
 use keygate::log_writer::LogReopener;
 use keygate::metrics::ControlMetrics;
 use keygate::snapshot::watch::FileWatcher;
-use keygate::snapshot::{Current, JudgementLinks, Loader};
+use keygate::snapshot::{Current, Loader};
+use keygate::sources::JudgementLinks;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 

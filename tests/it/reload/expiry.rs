@@ -1,7 +1,7 @@
 //! A revocation list expires while other files change.
 //!
 //! Guards: `apply_crl_expiry` and `crls_checked_at` in
-//! `src/snapshot/load/source/credential_source.rs`.
+//! `src/sources/credential_source.rs`.
 
 use std::fs::{File, write};
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use std::time::{Duration, SystemTime};
 
 use keygate::config::Config;
 use keygate::metrics::ControlMetrics;
-use keygate::snapshot::{Commit, JudgementLinks, Loader, Prepare, Snapshot, Trigger};
+use keygate::snapshot::{Loader, Snapshot};
+use keygate::sources::{Commit, JudgementLinks, Prepare, Trigger};
 use keygate_core::tls::ClientVerifier;
 
 use crate::support::before;

@@ -1,10 +1,10 @@
 //! State that outlives a restart: the last good filter, and the updates that wait for the operator.
 //!
-//! Guards: `last_good` in `src/snapshot/load/source/filter/first_value.rs` (the copy),
-//! `ensure_needs_no_operator` in `src/snapshot/load/check/needs_operator.rs` (waiting
-//! updates), `keep` in `src/snapshot/load/saved_filters.rs` (written from memory), `save` in
-//! `src/snapshot/load/rollback_state.rs` (failed writes), `read` in
-//! `src/snapshot/load/saved_lists.rs` (the copy of a list).
+//! Guards: `copy` in `src/sources/filter.rs` (the copy),
+//! `ensure_needs_no_operator` in `src/sources/check/needs_operator.rs` (waiting
+//! updates), `keep` in `src/saved_state/copies.rs` (written from memory), `save` in
+//! `src/saved_state/rollback_state.rs` (failed writes), `read` in
+//! `src/saved_state/copies.rs` (the copy of a list).
 
 use std::fs::{File, create_dir_all, read_dir, remove_dir_all, remove_file, rename, write};
 use std::io::{BufRead, BufReader};
@@ -478,8 +478,8 @@ fn a_damaged_copy_of_a_list_is_not_used_and_the_copy_of_a_removed_list_is_remove
     scene.stop();
     let copy = scene.list_copies().remove(0);
     let damaged = std::fs::read_to_string(&copy).unwrap();
-    let (first, _) = damaged.split_once('\n').unwrap();
-    write(&copy, format!("{first}\n")).unwrap();
+    assert_eq!(damaged.as_bytes(), good, "the original bytes");
+    write(&copy, "# damaged\n").unwrap();
     write(&list, "<html>").unwrap();
     let output = scene.validate(&[]);
     assert_eq!(output.status.code(), Some(3), "{}", output_text(&output));

@@ -1,8 +1,8 @@
 //! Updates of lists that need the operator: shrunk ones, and those that would reject recent clients.
 //!
-//! Guards: `ensure_may_be_used` in `src/snapshot/load/source/list.rs`, `Gate` in
-//! `src/snapshot/load/source/gate.rs`, `ensure_canaries_listed` in
-//! `src/snapshot/load/check/canary.rs`.
+//! Guards: `ensure_may_be_used` in `src/sources/guarded.rs`, `Gate` in
+//! `src/sources/gate.rs`, `ensure_canaries_listed` in
+//! `src/sources/check/canary.rs`.
 
 use std::fs::{create_dir, write};
 use std::process::Output;

@@ -1,8 +1,8 @@
-//! What the state directory and the process remember of filters: names, paths, numbers of entries,
+//! The memory of state directory and process about filters: names, paths, numbers of entries,
 //! copies.
 //!
-//! Guards: `FileRecord` and `History` in `src/snapshot/load/file_record.rs`, `entries` in
-//! `src/snapshot/load/check/needs_operator.rs`, `keep` in `src/snapshot/load/saved_filters.rs`.
+//! Guards: `FileRecord` and `History` in `src/saved_state/file_record.rs`, `entries` in
+//! `src/sources/check/needs_operator.rs`, `keep` in `src/saved_state/copies.rs`.
 
 use std::fs::{File, read, read_dir, remove_file, rename, write};
 use std::os::unix::fs::FileExt;

@@ -1,8 +1,8 @@
 //! Updates of CAs that wait, while services share the file, are renamed or are removed.
 //!
-//! Guards: `waiting_next` in `src/snapshot/load/rollback_state.rs`, `former` in
-//! `src/snapshot/load/source.rs`, `take_over` in `src/snapshot/load/saved_credentials.rs`,
-//! `may_be_of` in `src/snapshot/load/check/dry_run.rs`.
+//! Guards: `waiting_next` in `src/saved_state/rollback_state.rs`, `former` in
+//! `src/sources/credential_source.rs`, `take_over` in `src/saved_state/saved_credentials.rs`,
+//! `may_be_of` in `src/sources/check/dry_run.rs`.
 
 use std::fs::{create_dir, read_to_string, rename, write};
 
@@ -152,6 +152,21 @@ fn a_renamed_service_takes_over_the_copy_of_the_ca_before_the_one_that_waits() {
 }
 
 #[test]
+fn a_service_that_is_renamed_while_keygate_is_stopped_lets_no_waiting_ca_through() {
+    let mut scene = Scene::new(|it| it);
+    scene.clients.iter().for_each(|client| scene.admits(client));
+    scene.publish_other_ca();
+    scene.waits(0, 3);
+    scene.publish("keygate.toml", renamed(&base(&scene.origin), &[("test", "renamed")]));
+    for _ in 0..2 {
+        scene.restart();
+        scene.service(0, "the name", |it| it["name"] == "renamed");
+        scene.waits(0, 3);
+        scene.admits(&scene.clients[0]);
+    }
+}
+
+#[test]
 fn two_services_that_are_renamed_at_once_keep_their_own_waiting_updates() {
     // The first one has no limit, and uses the update.
     let unlimited = |it: Configuration| with_second(it).unset("services.client_auth.max_new_hits");
@@ -191,6 +206,21 @@ fn a_configuration_is_used_while_a_ca_without_a_list_waits() {
     let flagging = with_list(base(&scene.origin)).policy("on_probable = \"flag\"");
     scene.reconfigure(&flagging.text(), &["test"]);
     scene.service(0, "the policy", |it| it["on_probable"] == "flag");
+    scene.waits(0, 3);
+    scene.admits(&scene.clients[0]);
+}
+
+#[test]
+fn cas_still_wait_after_another_list_was_configured() {
+    let with_lists =
+        |it: Configuration, names: &[&str]| it.set("services.client_auth.crls", names.to_vec());
+    let scene = Scene::new(|it| with_lists(it, &["clients.crl"]));
+    scene.clients.iter().for_each(|client| scene.admits(client));
+    scene.publish_other_ca();
+    scene.waits(0, 3);
+    std::fs::copy(scene.pki.path("clients.crl"), scene.pki.path("more.crl")).unwrap();
+    let more = with_lists(base(&scene.origin), &["clients.crl", "more.crl"]);
+    scene.reconfigure(&more.text(), &["test"]);
     scene.waits(0, 3);
     scene.admits(&scene.clients[0]);
 }

@@ -1,6 +1,6 @@
 //! Filters and lists that must be signed. The signatures are made by minisign itself.
 //!
-//! Guards: `verify_beside` and `verify_saved` in `src/snapshot/load/signed.rs`, `signature_paths`
+//! Guards: `verify_beside` and `verify_saved` in `src/sources/signed.rs`, `signature_paths`
 //! there (the signature and the keys are watched), `verify` in `crates/core/src/signature/keys.rs`.
 
 use std::fs::{copy, create_dir, read, remove_file, rename, write};
@@ -264,11 +264,11 @@ fn a_start_needs_a_valid_signature_or_a_signed_copy() {
 
     // A copy in a directory that another program has changed is not used.
     remove_file(beside(&scene.file())).unwrap();
-    let state = scene.pki.path("state/filters.json");
+    let files = std::fs::read_dir(scene.pki.path("state")).unwrap();
+    let mut files = files.map(|file| file.unwrap().path());
+    let state = files.find(|path| path.extension().is_some_and(|it| it == "minisig")).unwrap();
     let kept = std::fs::read_to_string(&state).unwrap();
-    let mut record: Value = serde_json::from_str(&kept).unwrap();
-    record["filters"]["lost"].as_object_mut().unwrap().remove("signature").unwrap();
-    write(&state, record.to_string()).unwrap();
+    remove_file(&state).unwrap();
     scene.cannot_start("has no signature, because minisign_key was not set");
     write(&state, kept.replace("revision 1", "revision 9")).unwrap();
     scene.cannot_start("the last good filter cannot be used either");

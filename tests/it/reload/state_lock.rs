@@ -1,6 +1,6 @@
 //! Two processes with one state directory: only one of them writes it.
 //!
-//! Guard: `try_hold` in `src/snapshot/load/state_lock.rs`.
+//! Guard: `try_hold` in `src/saved_state/state_lock.rs`.
 
 use std::fs::{create_dir, read, read_to_string, rename, write};
 

@@ -1,6 +1,6 @@
 //! The files of a service are independent: an update that is rejected keeps no other one out.
 //!
-//! Guards: `refresh` in `src/snapshot/load/source/credential_source.rs` (each unit by itself),
+//! Guards: `refresh` in `src/sources/credential_source.rs` (each unit by itself),
 //! `finish` in `crates/core/src/tls/crls/loader.rs` (each CA by itself).
 
 use std::fs::{read, read_to_string, rename, write};

@@ -1,7 +1,7 @@
 //! Restarts with a CRL or a CA file that cannot be used: the copy in the state directory.
 //!
-//! Guards: `load` in `src/snapshot/load/source/service_credentials/client_auth.rs`, `save` in
-//! `src/snapshot/load/saved_credentials.rs` (the copies), `check` in `crates/core/src/tls/crls/loader.rs` (expired
+//! Guards: `load` in `src/sources/service_credentials/client_auth.rs`, `save` in
+//! `src/saved_state/saved_credentials.rs` (the copies), `check` in `crates/core/src/tls/crls/loader.rs` (expired
 //! lists).
 
 use std::fs::{create_dir, read, read_dir, read_to_string, remove_file, write};

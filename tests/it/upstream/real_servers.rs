@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use super::shared_connections::{attacks, haproxy, nginx};
 use crate::support::client::{Client, config};
+use crate::support::http2::{END_HEADERS, END_STREAM, HEADERS, PING, frame, request};
 use crate::support::load::{Connection, connect};
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::program::{Program, python_with, reserved_address};
@@ -396,6 +397,40 @@ fn the_trailers_of_a_request_reach_a_server_over_http2_only_if_configured() {
         assert!(client.head().starts_with("HTTP/1.1 200 "));
         assert_eq!(client.exactly(received.len()), received.as_bytes());
     }
+}
+
+/// nghttp2 ends a connection after 1,000 resets. Guard: `record_reset` in
+/// `src/proxy/upstream/isolation.rs`.
+#[test]
+fn a_client_that_aborts_its_requests_ends_no_connection_of_others() {
+    if skip::without("node") || skip::without("python3") {
+        return;
+    }
+    let server = Server { start: |site| node(site, &["2"]), ..h2c("Node", "node") };
+    let (scene, victim, _programs) = scene(&server, "");
+    let mut uploading = Client::connect(&scene.pki, scene.address(), &victim);
+    uploading.send("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\na");
+    let mut victim = Client::connect(&scene.pki, scene.address(), &victim);
+    let mut session = || {
+        victim.send("GET /session HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        assert!(victim.head().starts_with("HTTP/1.1 200 "));
+        victim.exactly(3)
+    };
+    let before = session();
+    let get = String::from_utf8(request("GET", &[])).unwrap();
+    let get = get.replace("\u{1}/", "\u{7}/unread");
+    for _ in 0..30 {
+        let mut client = scene.connect_http2();
+        for stream in (1..200).step_by(2) {
+            client.send(&frame(HEADERS, END_STREAM | END_HEADERS, stream, get.as_bytes()));
+        }
+        client.send(&frame(PING, 0, 0, &[1; 8]));
+        while client.frame().is_some_and(|(kind, ..)| kind != PING) {}
+    }
+    scene.wait_for_metric("keygate_connections_active{service=\"test\"}", 2.0);
+    uploading.send("b");
+    assert!(uploading.head().starts_with("HTTP/1.1 200 "));
+    assert_eq!(session(), before, "the connection has survived");
 }
 
 #[test]

@@ -14,7 +14,7 @@ const HASH_SIZE: usize = 15;
 /// The first bytes of an xz file.
 pub const XZ_MAGIC: &[u8] = b"\xfd7zXZ\0";
 
-/// Number of records of a bucket, log2, if the hashes are as evenly spread as those of SHA-256. A
+/// Number of records of a bucket, log2, if the hashes are as evenly spread as SHA-256 digests. A
 /// bucket of 16 records is 256 bytes.
 const BUCKET_BITS: u32 = 4;
 
@@ -56,7 +56,7 @@ pub enum BlocklistError {
     /// The file has no record.
     #[error("it is empty, and a blocklist has at least one record: fetch it again")]
     Empty,
-    /// The size is not that of whole records.
+    /// The size is no multiple of a record's.
     #[error(
         "its size is {found} bytes, which is not a multiple of 16: it is truncated, or no blocklist.dat; fetch it again"
     )]

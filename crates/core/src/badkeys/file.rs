@@ -76,8 +76,20 @@ pub fn metadata_path(path: &Path) -> PathBuf {
 /// Returns an error if a file cannot be read, if the blocklist is larger than `max_size` bytes, if
 /// either is malformed, or if the SHA-256 in the metadata or in the checksum file is another one.
 pub fn read(path: &Path, max_size: u64) -> Result<BlocklistFile, BlocklistFileError> {
+    read_with_metadata(path, &metadata_path(path), max_size)
+}
+
+/// Like [`read`], with the metadata at `metadata_path`.
+///
+/// # Errors
+/// Returns the errors of [`read`].
+pub fn read_with_metadata(
+    path: &Path,
+    metadata_path: &Path,
+    max_size: u64,
+) -> Result<BlocklistFile, BlocklistFileError> {
     // Before the blocklist, so that a mistake here costs no read of 60 MB.
-    let (metadata, metadata_content) = read_metadata(path)?.unzip();
+    let (metadata, metadata_content) = read_metadata(metadata_path)?.unzip();
     let metadata_content = metadata_content.unwrap_or_default();
     let blocklist = Blocklist::parse(regular_file::read(path, max_size)?)?;
     let sha256 = blocklist.sha256();
@@ -85,7 +97,7 @@ pub fn read(path: &Path, max_size: u64) -> Result<BlocklistFile, BlocklistFileEr
     let expected = metadata.as_ref().and_then(|metadata| metadata.blocklist_sha256);
     if let Some(expected) = expected.filter(|expected| *expected != sha256) {
         return Err(BlocklistFileError::Digest {
-            metadata: metadata_path(path),
+            metadata: metadata_path.to_owned(),
             expected: HEXLOWER.encode(&expected),
             found: HEXLOWER.encode(&sha256),
         });
@@ -93,9 +105,8 @@ pub fn read(path: &Path, max_size: u64) -> Result<BlocklistFile, BlocklistFileEr
     Ok(BlocklistFile { blocklist, sha256, metadata, metadata_content })
 }
 
-fn read_metadata(blocklist: &Path) -> Result<Option<(Metadata, Vec<u8>)>, BlocklistFileError> {
-    let path = metadata_path(blocklist);
-    let metadata = match regular_file::read(&path, MAX_METADATA_SIZE) {
+fn read_metadata(path: &Path) -> Result<Option<(Metadata, Vec<u8>)>, BlocklistFileError> {
+    let metadata = match regular_file::read(path, MAX_METADATA_SIZE) {
         Ok(json) => Metadata::parse(&json).map(|metadata| Some((metadata, json))),
         // A link to a missing file is damage; a list without metadata has no file.
         Err(error)
@@ -105,7 +116,7 @@ fn read_metadata(blocklist: &Path) -> Result<Option<(Metadata, Vec<u8>)>, Blockl
         }
         Err(error) => Err(MetadataError::Read(error)),
     };
-    metadata.map_err(|source| BlocklistFileError::Metadata { path, source })
+    metadata.map_err(|source| BlocklistFileError::Metadata { path: path.to_owned(), source })
 }
 
 #[cfg(test)]

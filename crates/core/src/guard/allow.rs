@@ -5,16 +5,19 @@
 //! does not depend on the number of rules. Comparison: RFC 9525 (DNS), the SPIFFE ID specification
 //! (URI), RFC 5280 (email and subject).
 
+mod bounds;
 mod dns;
 mod email;
 mod names;
 mod spiffe;
 mod subject;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use rustls::pki_types::CertificateDer;
 
+pub(crate) use self::bounds::VouchedNames;
+pub use self::bounds::{NameBounds, NameKinds};
 use self::dns::DnsRules;
 use self::email::EmailRules;
 use self::names::CertificateName;
@@ -31,12 +34,15 @@ pub struct AllowRules {
     common_names: SubjectRules,
     organizational_units: SubjectRules,
     pins: HashSet<Fingerprint>,
+    kinds: NameKinds,
     count: usize,
     /// The first rules, for people.
     first: Vec<String>,
+    /// The names that a CA of these clients may vouch for, by key of `client_auth.cas`.
+    bounds: BTreeMap<&'static str, BTreeSet<String>>,
 }
 
-/// Number of rules whose text is kept.
+/// Number of rules, and of names of each kind, whose text is kept.
 const MAX_FIRST: usize = 20;
 
 /// The kind of a rule.
@@ -69,6 +75,18 @@ impl AllowKind {
             Self::Uri => "uri",
         }
     }
+
+    /// The key in `client_auth.cas` for a CA that may vouch for `name`, and its value there. A key has
+    /// none.
+    #[must_use]
+    pub fn bound(self, name: &str) -> Option<(&'static str, &str)> {
+        match self {
+            Self::CommonName | Self::Dns | Self::OrganizationalUnit => Some((self.as_str(), name)),
+            Self::Email => Some((self.as_str(), name.rsplit('@').next()?)),
+            Self::Spki => None,
+            Self::Uri => Some(("spiffe", name.split('/').nth(2)?)),
+        }
+    }
 }
 
 /// The reason for which a text is no rule, with what to write instead.
@@ -99,6 +117,11 @@ pub enum AllowRuleError {
     /// Empty, too long or with a control character.
     #[error("is empty, longer than 1024 bytes or has a control character; write it as printed")]
     Subject,
+    /// Not the name of a trust domain.
+    #[error(
+        "is not a SPIFFE trust domain; write its name, such as \"example.org\", without \"spiffe://\" and path"
+    )]
+    TrustDomain,
     /// Not a SPIFFE ID.
     #[error(
         "is not a SPIFFE ID; write \"spiffe://example.org/orders\" with letters, digits, '.', '-' and '_' in each segment"
@@ -118,9 +141,16 @@ impl AllowRules {
     /// Returns an error if no certificate could match the rule.
     pub fn add(&mut self, kind: AllowKind, rule: &str) -> Result<(), AllowRuleError> {
         self.add_to_kind(kind, rule)?;
+        self.kinds = self.kinds.with(kind);
         self.count += 1;
         if self.first.len() < MAX_FIRST {
             self.first.push(format!("{} {rule:?}", kind.as_str()));
+        }
+        if let Some((key, name)) = kind.bound(rule) {
+            let names = self.bounds.entry(key).or_default();
+            if names.len() < MAX_FIRST {
+                names.insert(name.to_owned());
+            }
         }
         Ok(())
     }
@@ -129,6 +159,21 @@ impl AllowRules {
     #[must_use]
     pub fn summary(&self) -> (usize, &[String]) {
         (self.count, &self.first)
+    }
+
+    /// The keys of `client_auth.cas` for a CA that may vouch for all clients of the rules; empty if
+    /// no rule is about a name.
+    #[must_use]
+    pub fn as_bounds(&self) -> String {
+        let keys = self.bounds.iter();
+        let keys = keys.map(|(key, names)| format!("{key} = {:?}", Vec::from_iter(names)));
+        keys.collect::<Vec<_>>().join(", ")
+    }
+
+    /// The kinds of the rules.
+    #[must_use]
+    pub fn kinds(&self) -> NameKinds {
+        self.kinds
     }
 
     fn add_to_kind(&mut self, kind: AllowKind, rule: &str) -> Result<(), AllowRuleError> {

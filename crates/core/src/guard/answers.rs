@@ -57,7 +57,7 @@ impl Answers {
         self.cleared.remove(&fingerprint);
         let is_new = self.confirmed.insert(fingerprint);
         if is_new {
-            let hash = KeyHash::of(spki);
+            let hash = KeyHash::from_spki(spki);
             let position = self.confirmed_hashes.partition_point(|other| *other < hash);
             self.confirmed_hashes.insert(position, hash);
         }
@@ -163,7 +163,7 @@ impl From<Answers> for CurrentAnswers {
 
 impl Guard {
     /// The verdict of the answers, and of the filters in `by_filters`. `fingerprints` is called for
-    /// a hit only and returns those of all encodings of `key`, in the same order.
+    /// a hit only and returns the fingerprints of all encodings of `key`, in the same order.
     pub(super) fn judge_by_answers(
         &self,
         key: &KeyEncodings,

@@ -1,7 +1,7 @@
 //! One bit for each confirmed key, which a judgement reads before any answer.
 //!
 //! A clean key needs no look at the answers then: a bit that is clear means that no encoding with
-//! this hash is confirmed. The reads overlap with those of the filters.
+//! this hash is confirmed. The reads overlap with the reads of the filters.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -50,7 +50,7 @@ mod tests {
     #[test]
     fn every_added_hash_is_found_and_few_others_are() {
         let marks = ConfirmedMarks::default();
-        let hash = |key: u32| KeyHash::of(&key.to_be_bytes());
+        let hash = |key: u32| KeyHash::from_spki(&key.to_be_bytes());
         assert!((0..1000).all(|key| !marks.may_contain(&hash(key))));
         (0..10_000).for_each(|key| marks.add(&hash(key)));
         assert!((0..10_000).all(|key| marks.may_contain(&hash(key))));

@@ -16,11 +16,11 @@ impl KeyEncodings {
     /// The encodings of the key with this SubjectPublicKeyInfo (DER), with the default exponents.
     #[must_use]
     pub fn from_spki(spki: &[u8]) -> Self {
-        Self::of(&PublicKey::parse(spki), RsaExponents::default())
+        Self::new(&PublicKey::parse(spki), RsaExponents::default())
     }
 
     /// The encodings of a key.
-    pub(super) fn of(key: &PublicKey<'_>, exponents: RsaExponents) -> Self {
+    pub(super) fn new(key: &PublicKey<'_>, exponents: RsaExponents) -> Self {
         let mut encodings = Self::default();
         key.for_each_related(exponents, |encoding, spki| {
             encodings.push(encoding, spki);
@@ -29,7 +29,7 @@ impl KeyEncodings {
     }
 
     pub(super) fn push(&mut self, encoding: Encoding, spki: &[u8]) -> KeyHash {
-        let hash = KeyHash::of(spki);
+        let hash = KeyHash::from_spki(spki);
         self.encodings.push(encoding);
         self.hashes.push(hash);
         hash

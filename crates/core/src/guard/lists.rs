@@ -118,7 +118,7 @@ pub struct NamedBlocklist {
 }
 
 impl NamedBlocklist {
-    /// The list `name` with these records and this metadata. `sha256` is that of the file.
+    /// The list `name` with these records and this metadata. `sha256` is the digest of the file.
     pub fn new(name: &str, blocklist: Blocklist, sha256: [u8; 32], metadata: Metadata) -> Self {
         let Metadata { date, findings, is_deprecated, .. } = metadata;
         Self { name: name.into(), blocklist, sha256, findings, date, is_deprecated }
@@ -175,16 +175,6 @@ impl ExactList {
             (Self::Fingerprints(list), Self::Fingerprints(other)) => {
                 list.len() == other.len() && list.iter().all(|digest| other.contains(digest))
             }
-            (Self::Badkeys(_), Self::Fingerprints(_))
-            | (Self::Fingerprints(_), Self::Badkeys(_)) => false,
-        }
-    }
-
-    /// Whether `other` is the same list in memory.
-    pub fn is_same(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Badkeys(list), Self::Badkeys(other)) => Arc::ptr_eq(list, other),
-            (Self::Fingerprints(list), Self::Fingerprints(other)) => Arc::ptr_eq(list, other),
             (Self::Badkeys(_), Self::Fingerprints(_))
             | (Self::Fingerprints(_), Self::Badkeys(_)) => false,
         }

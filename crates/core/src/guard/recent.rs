@@ -182,7 +182,7 @@ impl RecentShard {
         subject: impl FnOnce() -> String,
     ) {
         let Ok(mut generations) = self.0.try_lock() else { return }; // an update is being tested
-        let key = ClientPath { service, path: path.clone().map(KeyHash::of).collect() };
+        let key = ClientPath { service, path: path.clone().map(KeyHash::from_spki).collect() };
         let known = generations.current.clients.get(&key);
         // A client may have renewed the certificate of its key.
         if known.is_some_and(|known| *known.presented == *presented) {
@@ -221,7 +221,7 @@ impl ClientGeneration {
         let mut keys = SmallVec::new();
         keys.push(Arc::new(RecordedKey::new(leaf, checks)));
         keys.extend(path.map(|issuer| {
-            let known = self.issuers.entry(KeyHash::of(issuer));
+            let known = self.issuers.entry(KeyHash::from_spki(issuer));
             Arc::clone(known.or_insert_with(|| Arc::new(RecordedKey::new(issuer, checks))))
         }));
         let subject = subject().chars().take(MAX_SUBJECT_LENGTH).collect::<String>().into();
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(count(&recent, |_, _| true), 2);
         assert_eq!(count(&recent, |service, _| service == 0), 1);
         assert_eq!(count(&recent, |_, _| false), 0);
-        let ca = KeyHash::of(b"another CA");
+        let ca = KeyHash::from_spki(b"another CA");
         let has_ca = |_, client: &RecentClient| {
             client.keys[1..].iter().any(|it| it.encodings.hashes[0] == ca)
         };

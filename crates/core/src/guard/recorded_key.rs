@@ -16,8 +16,8 @@ pub(super) struct RecordedKey {
 }
 
 impl RecordedKey {
-    /// The key with this SubjectPublicKeyInfo (DER). `checks` are those of the guard that judged
-    /// it.
+    /// The key with this SubjectPublicKeyInfo (DER). `checks` are the checks of the guard that
+    /// judged it.
     pub(super) fn new(spki: &[u8], checks: WeakChecks) -> Self {
         let key = PublicKey::parse(spki);
         let fingerprints = fingerprints_of(&key, RsaExponents::ALL).into_iter();
@@ -26,8 +26,8 @@ impl RecordedKey {
             digests.push((encoding, Fingerprint::of(spki).into()));
         });
         key.for_each_number(|encoding, digest| digests.push((encoding, digest)));
-        let strength = KeyStrength::of(&key, checks, || Fingerprint::of(spki));
-        let encodings = KeyEncodings::of(&key, RsaExponents::ALL);
+        let strength = KeyStrength::new(&key, checks, || Fingerprint::of(spki));
+        let encodings = KeyEncodings::new(&key, RsaExponents::ALL);
         Self { encodings, digests: digests.into(), strength }
     }
 

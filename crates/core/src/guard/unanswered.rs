@@ -105,7 +105,7 @@ impl Guard {
         };
         let spki = spki::of_certificate(certificate).ok()?;
         let public_key = PublicKey::parse(spki);
-        let key = KeyEncodings::of(&public_key, self.exponents);
+        let key = KeyEncodings::new(&public_key, self.exponents);
         let (covered, foreign): (Vec<_>, Vec<_>) = self
             .filters_with_exponents()
             .partition(|(named, _)| answers.covers_filter(&named.name));

@@ -150,7 +150,7 @@ impl KeyStrength {
     /// The result of `checks` of a key, which is kept for this thread. `fingerprint` is called for
     /// RSA keys and for points.
     #[must_use]
-    pub fn of(
+    pub fn new(
         key: &PublicKey<'_>,
         checks: WeakChecks,
         fingerprint: impl FnOnce() -> Fingerprint,
@@ -206,7 +206,7 @@ fn failed(numbers: RsaNumbers<'_>, checks: WeakChecks) -> WeakChecks {
     checks.iter().filter(fails).collect()
 }
 
-/// Whether the numbers cannot be those of an RSA key (RFC 8017, section 3.1): the modulus is a
+/// Whether the numbers cannot belong to an RSA key (RFC 8017, section 3.1): the modulus is a
 /// product of different odd primes, and the exponent is odd, at least 3 and less than the modulus.
 fn is_invalid(modulus: &BigUint, exponent: &BigUint) -> bool {
     !modulus.bit(0)

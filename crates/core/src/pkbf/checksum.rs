@@ -81,7 +81,7 @@ fn read(sidecar: &Path) -> io::Result<String> {
 /// an update writes the old and the new checksum before it replaces the file.
 fn parse(text: &str, path: &Path) -> Result<Vec<[u8; 32]>, ChecksumFileError> {
     let lines: Vec<ChecksumLine> =
-        text.lines().filter(|it| !it.trim().is_empty()).map(ChecksumLine::of).collect();
+        text.lines().filter(|it| !it.trim().is_empty()).map(ChecksumLine::new).collect();
     let is_named =
         |name: &str| Path::new(name).file_name().is_some_and(|name| Some(name) == path.file_name());
     let named: Vec<&ChecksumLine> = match lines.as_slice() {
@@ -108,7 +108,7 @@ struct ChecksumLine<'a> {
 impl<'a> ChecksumLine<'a> {
     /// A line of `sha256sum`, `sha256sum --tag` or `openssl dgst -sha256`. After a backslash at its
     /// start, the name is escaped.
-    fn of(line: &'a str) -> Self {
+    fn new(line: &'a str) -> Self {
         let (line, is_escaped) = match line.strip_prefix('\\') {
             Some(line) => (line, true),
             None => (line, false),

@@ -52,7 +52,7 @@ impl FileStamp {
     ///
     /// # Errors
     /// Returns an error if the metadata of the file cannot be read.
-    pub fn of(path: &Path) -> io::Result<Self> {
+    pub fn read(path: &Path) -> io::Result<Self> {
         Ok(Self::from_metadata(&std::fs::metadata(path)?))
     }
 
@@ -201,7 +201,7 @@ mod tests {
 
         let read = read(&path, 1 << 20).unwrap();
         assert_eq!(read.filter, filter());
-        assert_eq!(read.stamp, FileStamp::of(&path).unwrap());
+        assert_eq!(read.stamp, FileStamp::read(&path).unwrap());
         let whole = std::fs::read(&path).unwrap();
         assert_eq!(read.sha256(), digest::digest(&digest::SHA256, &whole).as_ref());
         assert_eq!(

@@ -110,7 +110,7 @@ impl Header {
     /// `k` and `L`.
     #[must_use]
     pub fn parameters(&self) -> Parameters {
-        Parameters::of(self)
+        Parameters::from_header(self)
     }
 
     fn check_ranges(&self) -> Result<(), FilterError> {

@@ -40,7 +40,7 @@ const NEARLY_FULL: f64 = 0.98;
 const MAX_DEVIATIONS: f64 = 8.0;
 
 impl Plausibility {
-    pub(super) fn of(header: &Header, set_bits: u64) -> Self {
+    pub(super) fn new(header: &Header, set_bits: u64) -> Self {
         let max_bits = u64::from(header.entry_count).saturating_mul(header.hash_count.into());
         if set_bits > max_bits {
             return Self::Impossible { max_bits };
@@ -49,7 +49,7 @@ impl Plausibility {
         if fill_ratio >= NEARLY_FULL {
             return Self::NearlyFull { fill_ratio };
         }
-        let expected = Expected::of(header);
+        let expected = Expected::new(header);
         let deviations = expected.deviations(set_bits);
         if deviations < -MAX_DEVIATIONS {
             return Self::TooFewBits { deviations: -deviations };
@@ -94,7 +94,7 @@ impl std::fmt::Display for Plausibility {
 }
 
 pub(super) fn false_positive_bound(header: &Header) -> f64 {
-    let expected = Expected::of(header);
+    let expected = Expected::new(header);
     let max_bits = expected.bits + expected.slack + MAX_DEVIATIONS * expected.spread;
     (max_bits / header.bit_count() as f64).min(1.0).powi(header.hash_count.into())
 }
@@ -118,9 +118,9 @@ impl Expected {
     /// method. For `k` = 1 the result is exactly one bit for each entry. In a sparse filter the
     /// fraction is the `1 − (1 − 1/m)^(k·n)` of the format's page.
     ///
-    /// The spread is that of the occupancy problem at the same fraction (Johnson and Kotz, "Urn
+    /// The spread is the one in the occupancy problem at the same fraction (Johnson and Kotz, "Urn
     /// Models and Their Application", 1977, chapter 3).
-    fn of(header: &Header) -> Self {
+    fn new(header: &Header) -> Self {
         let hash_count = f64::from(header.hash_count);
         let bit_count = header.bit_count() as f64;
         let entries = f64::from(header.entry_count);
@@ -180,25 +180,25 @@ mod tests {
     #[test]
     fn too_many_and_too_few_bits_are_implausible() {
         let header = header(3, 14, 1000);
-        let of = |set_bits| Plausibility::of(&header, set_bits);
+        let of = |set_bits| Plausibility::new(&header, set_bits);
         assert_eq!(of(3001), Plausibility::Impossible { max_bits: 3000 });
         assert_eq!(of(2739), Plausibility::Plausible);
         assert!(matches!(of(3000), Plausibility::TooManyBits { .. }));
         assert!(matches!(of(2000), Plausibility::TooFewBits { deviations } if deviations > 40.0));
         assert!(matches!(of(0), Plausibility::TooFewBits { .. }));
-        assert!(Plausibility::of(&Header { entry_count: 0, ..header }, 0).is_plausible());
+        assert!(Plausibility::new(&Header { entry_count: 0, ..header }, 0).is_plausible());
     }
 
     #[test]
     fn a_nearly_full_filter_is_implausible_at_any_size() {
-        let full = |entries| Plausibility::of(&header(20, 10, entries), 1004);
+        let full = |entries| Plausibility::new(&header(20, 10, entries), 1004);
         assert!(
             matches!(full(100_000), Plausibility::NearlyFull { fill_ratio } if fill_ratio > 0.98)
         );
         assert!(matches!(full(50), Plausibility::Impossible { .. }));
-        let tiny = Plausibility::of(&header(1, 3, 8), 8);
+        let tiny = Plausibility::new(&header(1, 3, 8), 8);
         assert!(matches!(tiny, Plausibility::NearlyFull { .. }));
-        assert!(Plausibility::of(&header(1, 3, 7), 7).is_plausible());
+        assert!(Plausibility::new(&header(1, 3, 7), 7).is_plausible());
     }
 
     #[test]

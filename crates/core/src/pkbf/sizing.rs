@@ -48,7 +48,7 @@ impl Parameters {
             .ok_or_else(impossible)
     }
 
-    pub(super) fn of(header: &Header) -> Self {
+    pub(super) fn from_header(header: &Header) -> Self {
         Self { hash_count: header.hash_count, hash_length: header.hash_length }
     }
 

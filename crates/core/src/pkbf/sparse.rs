@@ -28,7 +28,7 @@ pub struct MissingBits {
 }
 
 /// Opens the filter at `path`. [`MissingBits::fetch`] must be called for a key before it is looked
-/// up in the filter. Number of set bits and plausibility are those of an empty filter.
+/// up in the filter. Number of set bits and plausibility are the same as for an empty filter.
 ///
 /// A small filter is read as a whole. If there is a checksum file ([`super::sidecar_of`]), the
 /// filter is read as a whole and must match it.
@@ -77,7 +77,7 @@ impl MissingBits {
             return Ok(());
         };
         self.reads_left = reads_left;
-        for position in filter.positions(KeyHash::of(spki)) {
+        for position in filter.positions(KeyHash::from_spki(spki)) {
             let (index, _) = locate(position);
             if let Some(byte) = filter.bits.get_mut(index) {
                 let offset = HEADER_SIZE as u64 + (position >> 3);

@@ -36,7 +36,7 @@ pub struct FilterSummary {
 impl FilterSummary {
     /// Summarizes `filter`, which was read from `path` and has the file digest `sha256`.
     #[must_use]
-    pub fn of(path: &Path, filter: &Filter, sha256: &[u8; 32]) -> Self {
+    pub fn new(path: &Path, filter: &Filter, sha256: &[u8; 32]) -> Self {
         let header = filter.header();
         Self {
             path: path.display().to_string(),

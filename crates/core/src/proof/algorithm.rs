@@ -36,7 +36,7 @@ const MAX_RSA_BITS: usize = 8192;
 impl SignatureAlgorithm {
     /// The algorithm of proofs by the key with this SubjectPublicKeyInfo (DER); `None` if there is
     /// none.
-    pub(super) fn of(spki: &[u8], rsa_keys: RsaKeys) -> Option<Self> {
+    pub(super) fn from_spki(spki: &[u8], rsa_keys: RsaKeys) -> Option<Self> {
         let algorithm = match Algorithm::of(spki) {
             Algorithm::Ec("p256") => Self::new(ES256_NAMES, &ECDSA_P256_SHA256_FIXED),
             Algorithm::Ec("p384") => Self::new(ES384_NAMES, &ECDSA_P384_SHA384_FIXED),

@@ -67,7 +67,7 @@ pub fn create(private_key: &[u8]) -> Result<Vec<CreatedProof>, CreateError> {
 
 fn proof(signer: &Signer, spki: Vec<u8>) -> Result<CreatedProof, CreateError> {
     let fingerprint = Fingerprint::of(&spki);
-    let algorithm = SignatureAlgorithm::of(&spki, RsaKeys::From2048)
+    let algorithm = SignatureAlgorithm::from_spki(&spki, RsaKeys::From2048)
         .ok_or_else(|| CreateError::Unsupported(Algorithm::of(&spki).to_string()))?;
     let header = format!(r#"{{"alg":"{}","kid":"{fingerprint}"}}"#, algorithm.preferred_name());
     let header = BASE64URL_NOPAD.encode(header.as_bytes());

@@ -13,9 +13,7 @@ const MAX_COMMENT: usize = 200;
 /// Length of a signature with its algorithm and the id of its key, in bytes.
 const SIGNATURE_LENGTH: usize = 74;
 /// Number of lines of a signature.
-pub const SIGNATURE_LINES: usize = 4;
-/// Start of the first line of a signature.
-pub const SIGNATURE_START: &[u8] = UNTRUSTED.as_bytes();
+const SIGNATURE_LINES: usize = 4;
 /// Start of the third line of a signature.
 const TRUSTED: &str = "trusted comment: ";
 /// Algorithm of a signature of the content without a hash.
@@ -38,7 +36,7 @@ impl FileSignature {
     ///
     /// # Errors
     /// Returns an error if the file could not be read, or is not a signature of a hash.
-    pub fn of_file(path: &Path, content: io::Result<Vec<u8>>) -> Result<Self, SignatureError> {
+    pub fn from_file(path: &Path, content: io::Result<Vec<u8>>) -> Result<Self, SignatureError> {
         match text_of(content) {
             Ok(text) => Self::parse(path, text),
             Err(SignatureFileError::Read(error)) if error.kind() == io::ErrorKind::NotFound => {
@@ -63,11 +61,6 @@ impl FileSignature {
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
-    }
-
-    /// The lines of the signature, each with a line feed.
-    pub fn lines(&self) -> String {
-        self.text.lines().flat_map(|line| [line, "\n"]).collect()
     }
 
     /// The id of the key, in hex, as minisign prints it.

@@ -35,14 +35,14 @@ impl MinisignKeys {
     /// Returns an error if the file cannot be read, is larger than 16 KiB, or has anything but
     /// keys.
     pub fn read(path: &Path) -> Result<Self, SignatureError> {
-        Self::of_file(path, regular_file::read(path, MAX_SIZE))
+        Self::from_file(path, regular_file::read(path, MAX_SIZE))
     }
 
     /// The public keys in a file, which was read with this result.
     ///
     /// # Errors
     /// Returns an error if the file could not be read, or has anything but keys.
-    pub fn of_file(path: &Path, content: io::Result<Vec<u8>>) -> Result<Self, SignatureError> {
+    pub fn from_file(path: &Path, content: io::Result<Vec<u8>>) -> Result<Self, SignatureError> {
         let keys = text_of(content).and_then(|text| parse_keys(&text));
         match keys {
             Ok(keys) => Ok(Self { path: path.to_owned(), keys }),
@@ -84,7 +84,7 @@ impl MinisignKeys {
         content: impl IntoIterator<Item = &'a [u8]>,
     ) -> Result<FileSignature, SignatureError> {
         let path = signature_path(path);
-        let signature = FileSignature::of_file(&path, regular_file::read(&path, MAX_SIZE))?;
+        let signature = FileSignature::from_file(&path, regular_file::read(&path, MAX_SIZE))?;
         self.verify(&signature, content)?;
         Ok(signature)
     }

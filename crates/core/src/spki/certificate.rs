@@ -15,7 +15,7 @@ pub struct CertificateError;
 /// # Errors
 /// Returns an error if `certificate` is not the DER of an X.509 certificate.
 pub fn of_certificate(certificate: &[u8]) -> Result<&[u8], CertificateError> {
-    Ok(CertificateFields::of(certificate)?.spki)
+    Ok(CertificateFields::new(certificate)?.spki)
 }
 
 /// The end of a certificate's validity, since the Unix epoch.
@@ -48,7 +48,7 @@ impl ValidityPeriod {
 /// # Errors
 /// Returns an error if `certificate` is not the DER of an X.509 certificate.
 pub fn validity(certificate: &[u8]) -> Result<ValidityPeriod, CertificateError> {
-    let validity = Validity::from_der(CertificateFields::of(certificate)?.validity);
+    let validity = Validity::from_der(CertificateFields::new(certificate)?.validity);
     let validity: Validity = validity.map_err(|_| CertificateError)?;
     let [not_before, not_after] =
         [validity.not_before, validity.not_after].map(|time| time.to_unix_duration());
@@ -81,7 +81,7 @@ pub(crate) struct CertificateExtension<'a> {
 }
 
 impl<'a> CertificateFields<'a> {
-    pub(crate) fn of(certificate: &'a [u8]) -> Result<Self, CertificateError> {
+    pub(crate) fn new(certificate: &'a [u8]) -> Result<Self, CertificateError> {
         let whole = Element::only(certificate).filter(|it| it.tag == SEQUENCE);
         whole.and_then(|whole| Self::in_certificate(whole.content)).ok_or(CertificateError)
     }
@@ -248,7 +248,7 @@ mod tests {
             for byte in 0..=u8::MAX {
                 certificate[position] = byte;
                 // The tags of skipped fields are checked here and not there.
-                let Ok(fields) = CertificateFields::of(&certificate) else { continue };
+                let Ok(fields) = CertificateFields::new(&certificate) else { continue };
                 assert_eq!(decoded(&certificate), Some((fields.validity, fields.spki)));
                 read += 1;
             }

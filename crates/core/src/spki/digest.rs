@@ -27,22 +27,22 @@ const RSA_MODULUS: &str = "rsa-modulus:";
 
 impl KeyDigest {
     /// The digest of the x coordinate of a point, which may have leading zeros.
-    pub(super) fn of_ec_x(x: &[u8]) -> Self {
+    pub(super) fn from_ec_x(x: &[u8]) -> Self {
         Self::EcX(sha256(without_zeros(x)))
     }
 
     /// The digest of a modulus.
-    pub(super) fn of_rsa_modulus(modulus: &[u8]) -> Self {
+    pub(super) fn from_rsa_modulus(modulus: &[u8]) -> Self {
         Self::RsaModulus(sha256(without_zeros(modulus)))
     }
 
     /// The digest of another number, which may have leading zeros.
-    pub(super) fn of_number(number: &[u8]) -> Self {
+    pub(super) fn from_number(number: &[u8]) -> Self {
         Self::Number(sha256(without_zeros(number)))
     }
 
     /// The digest of a key that is a string of bytes; leading zeros count.
-    pub(super) fn of_bytes(key: &[u8]) -> Self {
+    pub(super) fn from_bytes(key: &[u8]) -> Self {
         Self::Number(sha256(key))
     }
 
@@ -109,15 +109,15 @@ mod tests {
     #[test]
     fn a_digest_is_parsed_as_it_is_printed() {
         for digest in [
-            KeyDigest::of_ec_x(b"x"),
-            KeyDigest::of_rsa_modulus(b"n"),
+            KeyDigest::from_ec_x(b"x"),
+            KeyDigest::from_rsa_modulus(b"n"),
             Fingerprint::of(b"spki").into(),
         ] {
             assert_eq!(KeyDigest::parse(&digest.to_string()), Some(digest));
             assert_eq!(digest.is_of_number(), !matches!(digest, KeyDigest::Spki(_)));
         }
         let hex = Fingerprint::of(b"x").to_string();
-        let expected = Some(KeyDigest::of_ec_x(b"x"));
+        let expected = Some(KeyDigest::from_ec_x(b"x"));
         assert_eq!(KeyDigest::parse(&format!("ec-x: {}", hex.to_uppercase())), expected);
         for text in ["ec-x:", "ec-x:9e03", &format!("rsa:{hex}"), &format!("number:{hex}")] {
             assert_eq!(KeyDigest::parse(text), None, "{text}");
@@ -126,9 +126,9 @@ mod tests {
 
     #[test]
     fn leading_zeros_of_a_number_do_not_count_and_those_of_a_key_do() {
-        assert_eq!(KeyDigest::of_ec_x(b"\0\0x"), KeyDigest::of_ec_x(b"x"));
-        assert_eq!(KeyDigest::of_number(b"\0x"), KeyDigest::of_number(b"x"));
-        assert_eq!(KeyDigest::of_rsa_modulus(b"\0"), KeyDigest::of_rsa_modulus(b""));
-        assert_ne!(KeyDigest::of_bytes(b"\0x"), KeyDigest::of_bytes(b"x"));
+        assert_eq!(KeyDigest::from_ec_x(b"\0\0x"), KeyDigest::from_ec_x(b"x"));
+        assert_eq!(KeyDigest::from_number(b"\0x"), KeyDigest::from_number(b"x"));
+        assert_eq!(KeyDigest::from_rsa_modulus(b"\0"), KeyDigest::from_rsa_modulus(b""));
+        assert_ne!(KeyDigest::from_bytes(b"\0x"), KeyDigest::from_bytes(b"x"));
     }
 }

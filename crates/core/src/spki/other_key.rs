@@ -59,21 +59,21 @@ pub(super) fn canonical(spki: &[u8]) -> Option<Vec<u8>> {
 pub(super) fn number(spki: &[u8]) -> Option<(Encoding, KeyDigest)> {
     let (algorithm, key) = parts(spki)?;
     match algorithm {
-        EC => Some((Encoding::EcX, KeyDigest::of_ec_x(x_of(key)?))),
+        EC => Some((Encoding::EcX, KeyDigest::from_ec_x(x_of(key)?))),
         RSA | RSA_PSS | RSA_OF_X509 => {
             let modulus = sequence(key).ok()?.tlv_bytes().ok()?;
             let modulus = UintRef::from_der(modulus).ok()?;
-            Some((Encoding::RsaModulus, KeyDigest::of_rsa_modulus(modulus.as_bytes())))
+            Some((Encoding::RsaModulus, KeyDigest::from_rsa_modulus(modulus.as_bytes())))
         }
         other => {
             let digest = if other == DSA || DH.contains(&other) {
-                KeyDigest::of_number(UintRef::from_der(key).ok()?.as_bytes())
+                KeyDigest::from_number(UintRef::from_der(key).ok()?.as_bytes())
             } else if MONTGOMERY_AND_EDWARDS.contains(&other) {
-                KeyDigest::of_number(key)
+                KeyDigest::from_number(key)
             } else {
                 let name = other.to_string();
                 let is_lattice = name.starts_with(ML_DSA) || name.starts_with(ML_KEM);
-                is_lattice.then(|| KeyDigest::of_bytes(key))?
+                is_lattice.then(|| KeyDigest::from_bytes(key))?
             };
             Some((Encoding::Presented, digest))
         }

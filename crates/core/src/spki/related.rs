@@ -157,7 +157,7 @@ impl<'a> PublicKey<'a> {
     /// Never allocates.
     pub fn for_each_number(&self, mut visit: impl FnMut(Encoding, KeyDigest)) {
         match &self.parsed {
-            ParsedKey::Ec(point) => visit(Encoding::EcX, KeyDigest::of_ec_x(point.x)),
+            ParsedKey::Ec(point) => visit(Encoding::EcX, KeyDigest::from_ec_x(point.x)),
             ParsedKey::Ed25519(key) => key.for_each_number(visit),
             ParsedKey::Other => {
                 if let Some((encoding, digest)) = other_key::number(self.spki) {
@@ -169,7 +169,7 @@ impl<'a> PublicKey<'a> {
                 PublicKey::parse(spki).for_each_number(visit);
             }
             ParsedKey::Rsa(key) => {
-                visit(Encoding::RsaModulus, KeyDigest::of_rsa_modulus(key.modulus_value));
+                visit(Encoding::RsaModulus, KeyDigest::from_rsa_modulus(key.modulus_value));
             }
         }
     }

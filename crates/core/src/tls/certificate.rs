@@ -81,7 +81,7 @@ const MAX_NAME_LENGTH: usize = 256;
 impl CertificateSummary {
     /// Decodes a certificate. Fields that cannot be decoded are empty.
     #[must_use]
-    pub fn of(certificate: &CertificateDer<'_>) -> Self {
+    pub fn new(certificate: &CertificateDer<'_>) -> Self {
         let fingerprint = spki::of_certificate(certificate)
             .map(|spki| Fingerprint::of(spki).to_string())
             .unwrap_or_default();
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_summary_names_the_certificate_and_its_key() {
-        let summary = CertificateSummary::of(&certificate("client \"one\"\n"));
+        let summary = CertificateSummary::new(&certificate("client \"one\"\n"));
         assert!(summary.subject.contains("client"), "{summary:?}");
         assert_eq!(summary.serial, "2a");
         assert_eq!(summary.fingerprint.len(), 64);
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_long_name_is_cut() {
-        let summary = CertificateSummary::of(&certificate(&"é".repeat(10_000)));
+        let summary = CertificateSummary::new(&certificate(&"é".repeat(10_000)));
         assert_eq!(summary.subject.chars().count(), MAX_NAME_LENGTH + 1);
     }
 }

@@ -24,7 +24,7 @@ pub use self::presented::PresentedPath;
 use self::revocation::Revocation;
 use super::handshake::{self, VerifiedClient};
 use super::verification_error::{TooManyCertificates, other};
-use super::{Crls, chain_cache::ChainCache, path::StoredPath};
+use super::{BoundCas, Crls, chain_cache::ChainCache, path::StoredPath};
 use super::{TrustAnchors, VerifiedPath};
 use crate::tls::{ExpiredCrl, RevocationDepth};
 
@@ -44,6 +44,8 @@ pub struct ClientVerifier {
     /// Complete the chains of [`ClientVerifier::verify_presented`].
     intermediates: Vec<CertificateDer<'static>>,
     revocation: Option<Revocation>,
+    /// The CAs that may vouch for some names only; `None` if each may vouch for all.
+    bound_cas: Option<BoundCas>,
     pub(super) chains: Option<ChainCache>,
 }
 
@@ -59,6 +61,7 @@ impl ClientVerifier {
             is_mandatory: true,
             intermediates: Vec::new(),
             revocation: None,
+            bound_cas: None,
             chains: None,
         }
     }
@@ -76,6 +79,13 @@ impl ClientVerifier {
         // Chains that were verified without these lists must not be found.
         let chains = self.chains.map(|_| ChainCache::default());
         Self { revocation, chains, ..self }
+    }
+
+    /// Rejects a client with a name that a CA on its path may not vouch for.
+    #[must_use]
+    pub fn with_bound_cas(self, bound_cas: BoundCas) -> Self {
+        let chains = self.chains.map(|_| ChainCache::default());
+        Self { bound_cas: Some(bound_cas), chains, ..self }
     }
 
     /// Keeps verified chains in bounded memory of each thread. A client that presents the same

@@ -67,7 +67,7 @@ pub fn key_pair(
 
 /// Why a file without a readable private key cannot be used.
 fn unusable_key(file: &[u8], source: pem::Error) -> TlsFileError {
-    let content = FileContent::of(file);
+    let content = FileContent::new(file);
     // A key that is in a form that keygate reads is damaged.
     if content == FileContent::PrivateKey {
         TlsFileError::PrivateKeyPem(source)

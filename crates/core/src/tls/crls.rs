@@ -1,7 +1,7 @@
 //! Certificate revocation lists: verified when they are loaded, looked up in handshakes.
 //!
-//! A list is used only if a CA of the service signed it. Of the lists of one CA and distribution
-//! point, the newest is used. A handshake looks a serial number up and verifies no list.
+//! A list is used only if a CA of the service signed it. The newest list of a CA and distribution
+//! point is used. A handshake looks a serial number up and verifies no list.
 
 mod error;
 mod extension;
@@ -16,7 +16,7 @@ mod version;
 mod warning;
 
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,8 +57,9 @@ pub struct Crls {
     by_issuer: HashMap<Box<[u8]>, Vec<LoadedList>>,
     /// Whether lists are configured, so that a certificate that no list covers is rejected.
     is_required: bool,
-    /// The issuers of lists that are not used, because they are no CAs of the service.
-    unused: BTreeSet<Box<[u8]>>,
+    /// The issuers of lists that are not used, because they are no CAs of the service, and the path
+    /// and SHA-256 of a file with a list of each.
+    unused: BTreeMap<Box<[u8]>, (PathBuf, [u8; 32])>,
     warnings: Vec<CrlWarning>,
 }
 
@@ -145,7 +146,7 @@ impl Crls {
 
     /// Whether a list in the files names this CA, also one that is not used.
     pub(super) fn name(&self, ca: IssuerKey<'_>) -> bool {
-        self.has_list(ca) || self.unused.contains(ca.name)
+        self.has_list(ca) || self.unused.contains_key(ca.name)
     }
 
     /// Whether a list of this CA for the certificates of CAs is in use, whichever it covers.
@@ -218,11 +219,12 @@ impl Crls {
             digests
         };
         self.is_required == other.is_required
-            && self.unused == other.unused
+            && self.unused.keys().eq(other.unused.keys())
             && digests(self) == digests(other)
     }
 
-    /// The issuers with a list that `before` lacks.
+    /// The issuers with a list that `before` lacks. A list that is not used counts if `before` does not
+    /// name its issuer, because it rejects a pin of that issuer.
     #[must_use]
     pub fn changes_since(&self, before: &Self) -> Vec<CrlChange> {
         let changes = self.by_issuer.iter().filter_map(|(issuer, lists)| {
@@ -233,6 +235,18 @@ impl Crls {
             Some(CrlChange { issuer: issuer.clone(), path, files: files.into_values().collect() })
         });
         let mut changes: Vec<_> = changes.collect();
+        let is_known = |issuer: &[u8]| {
+            before.unused.contains_key(issuer) || before.by_issuer.contains_key(issuer)
+        };
+        let unused = self
+            .unused
+            .iter()
+            .filter(|(issuer, _)| !is_known(issuer) && !self.by_issuer.contains_key(*issuer));
+        changes.extend(unused.map(|(issuer, (path, file))| CrlChange {
+            issuer: issuer.clone(),
+            path: path.clone(),
+            files: vec![*file],
+        }));
         changes.sort_by(|one, other| (&one.path, &one.issuer).cmp(&(&other.path, &other.issuer)));
         changes
     }
@@ -246,11 +260,14 @@ impl Crls {
         })
     }
 
-    /// Takes the lists of `issuer` from `other` in place of its own.
+    /// Takes the lists of `issuer` from `other` in place of its own, also those that are not used.
     pub fn take_lists(&mut self, issuer: &[u8], other: &Self) {
         self.by_issuer.remove(issuer);
         let lists = other.by_issuer.get_key_value(issuer);
         self.by_issuer.extend(lists.map(|(issuer, lists)| (issuer.clone(), lists.clone())));
+        self.unused.remove(issuer);
+        let unused = other.unused.get_key_value(issuer);
+        self.unused.extend(unused.map(|(issuer, file)| (issuer.clone(), file.clone())));
     }
 
     /// The SHA-256 and the path of each file with a list in use.
@@ -266,7 +283,8 @@ impl Crls {
         }
     }
 
-    /// Raises `marks` to the versions of the lists, and records which of them are in use.
+    /// Raises `marks` to the versions of the lists, and records which of them are in use. The issuer of a
+    /// list that is not used has a mark, too, without a name.
     pub fn raise(&self, marks: &mut CrlMarks) {
         marks.values_mut().for_each(|mark| mark.file = None);
         for LoadedList { list, path, .. } in self.by_issuer.values().flatten() {
@@ -282,6 +300,12 @@ impl Crls {
             if mark.version.is_older_than(version) {
                 mark.version = *version;
             }
+        }
+        for issuer in self.unused.keys() {
+            let version = CrlVersion { number: None, this_update: 0 };
+            let (issuer_name, ca) = (String::new(), String::new());
+            let mark = CrlMark { issuer: issuer_name, ca, file: None, version };
+            marks.entry(ids::of_unused(issuer)).or_insert(mark);
         }
     }
 

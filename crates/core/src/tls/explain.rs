@@ -9,6 +9,7 @@ use rustls::pki_types::{UnixTime, pem};
 use rustls::{CertificateError, Error};
 use x509_cert::der::DateTime;
 
+use super::bound_cas::NotVouched;
 use crate::regular_file::cause;
 
 /// The cause of a failed handshake.
@@ -59,6 +60,7 @@ fn certificate_error(error: &CertificateError) -> String {
         }
         CertificateError::Other(other) => match other.0.downcast_ref::<webpki::Error>() {
             Some(error) => path_error(error),
+            None if other.0.is::<NotVouched>() => other.0.to_string(),
             None => plain(&other.0.to_string()),
         },
         CertificateError::Revoked => "the certificate is revoked".to_owned(),
@@ -95,7 +97,7 @@ fn at(time: &UnixTime) -> String {
 pub(super) fn path_error(error: &webpki::Error) -> String {
     match error {
         webpki::Error::CaUsedAsEndEntity => {
-            "the certificate is that of a CA, not of a client or server".to_owned()
+            "the certificate belongs to a CA, not to a client or server".to_owned()
         }
         webpki::Error::EndEntityUsedAsCa => {
             "a certificate in the chain issued another one, but is not a CA".to_owned()

@@ -34,7 +34,7 @@ pub enum FileContent {
 
 impl FileContent {
     /// The kind of content of `file`.
-    pub(super) fn of(file: &[u8]) -> Self {
+    pub(super) fn new(file: &[u8]) -> Self {
         let has = |text: &[u8]| file.windows(text.len()).any(|window| window == text);
         let is_encrypted = || has(b"BEGIN ENCRYPTED PRIVATE KEY") || has(b"Proc-Type: 4,ENCRYPTED");
         match file {

@@ -4,6 +4,7 @@ use std::io;
 
 use rustls::{AlertDescription, CertificateError, Error};
 
+use super::bound_cas::NotVouched;
 use crate::guard::NameCheck;
 
 /// The outcome of a TLS handshake with a client.
@@ -23,6 +24,8 @@ pub enum HandshakeResult {
     NotAllowed,
     /// The client does not speak TLS.
     NotTls,
+    /// A CA of the client may not vouch for a name of its certificate.
+    NotVouched,
     /// The handshake succeeded.
     Ok,
     /// The client sent HTTP without TLS, and got 400.
@@ -43,7 +46,7 @@ pub enum HandshakeResult {
 
 impl HandshakeResult {
     /// Every outcome, in the order of declaration.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::BadSignature,
         Self::ClientGone,
         Self::Compromised,
@@ -51,6 +54,7 @@ impl HandshakeResult {
         Self::NoCertificate,
         Self::NotAllowed,
         Self::NotTls,
+        Self::NotVouched,
         Self::Ok,
         Self::PlainHttp,
         Self::Revoked,
@@ -72,6 +76,7 @@ impl HandshakeResult {
             Self::NoCertificate => "no_certificate",
             Self::NotAllowed => NameCheck::NOT_ALLOWED,
             Self::NotTls => "not_tls",
+            Self::NotVouched => "not_vouched",
             Self::Ok => "ok",
             Self::PlainHttp => "plain_http",
             Self::Revoked => "revoked",
@@ -87,33 +92,35 @@ impl HandshakeResult {
     #[must_use]
     pub fn from_error(error: &io::Error) -> Self {
         match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
-            Some(error) => from_tls_error(error),
+            Some(error) => Self::of(error),
             // An I/O error without a rustls error inside: the connection was closed or reset.
             None => Self::ClientGone,
         }
     }
-}
 
-#[expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "rustls may add variants; all others are `Unsupported`"
-)]
-fn from_tls_error(error: &Error) -> HandshakeResult {
-    match error {
-        Error::AlertReceived(
-            AlertDescription::BadCertificate
-            | AlertDescription::CertificateExpired
-            | AlertDescription::CertificateRevoked
-            | AlertDescription::CertificateUnknown
-            | AlertDescription::UnknownCA
-            | AlertDescription::UnsupportedCertificate,
-        ) => HandshakeResult::ServiceRejected,
-        Error::AlertReceived(_) => HandshakeResult::ClientGone,
-        Error::DecryptError => HandshakeResult::BadSignature,
-        Error::InvalidCertificate(error) => from_certificate_error(error),
-        Error::InvalidMessage(_) => HandshakeResult::NotTls,
-        Error::NoCertificatesPresented => HandshakeResult::NoCertificate,
-        _ => HandshakeResult::Unsupported,
+    /// The class of an error of rustls.
+    #[must_use]
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "rustls may add variants; all others are `Unsupported`"
+    )]
+    pub fn of(error: &Error) -> Self {
+        match error {
+            Error::AlertReceived(
+                AlertDescription::BadCertificate
+                | AlertDescription::CertificateExpired
+                | AlertDescription::CertificateRevoked
+                | AlertDescription::CertificateUnknown
+                | AlertDescription::UnknownCA
+                | AlertDescription::UnsupportedCertificate,
+            ) => Self::ServiceRejected,
+            Error::AlertReceived(_) => Self::ClientGone,
+            Error::DecryptError => Self::BadSignature,
+            Error::InvalidCertificate(error) => from_certificate_error(error),
+            Error::InvalidMessage(_) => Self::NotTls,
+            Error::NoCertificatesPresented => Self::NoCertificate,
+            _ => Self::Unsupported,
+        }
     }
 }
 
@@ -134,6 +141,7 @@ fn from_certificate_error(error: &CertificateError) -> HandshakeResult {
         | CertificateError::ExpiredRevocationListContext { .. }
         | CertificateError::Revoked
         | CertificateError::UnknownRevocationStatus => HandshakeResult::Revoked,
+        CertificateError::Other(error) if error.0.is::<NotVouched>() => HandshakeResult::NotVouched,
         CertificateError::UnknownIssuer => HandshakeResult::UnknownIssuer,
         _ => HandshakeResult::Unsupported,
     }

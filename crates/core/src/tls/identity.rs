@@ -73,7 +73,7 @@ impl ClientIdentity {
 
     /// The identity of an asker of an authorizer, which may not verify certificates.
     #[must_use]
-    pub fn of_asker(
+    pub fn from_asker(
         peer: SocketAddr,
         connection: &CommonState,
         handshake: Handshake,

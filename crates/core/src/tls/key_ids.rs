@@ -11,7 +11,7 @@ pub(super) struct KeyIds<'a> {
 
 impl<'a> KeyIds<'a> {
     /// The identifiers, as far as the extensions are DER.
-    pub(super) fn of(fields: &CertificateFields<'a>) -> Self {
+    pub(super) fn new(fields: &CertificateFields<'a>) -> Self {
         const KEY_IDENTIFIER: u8 = 0x80;
         let mut ids = Self::default();
         let _ = fields.for_each_extension(|extension| {

@@ -53,13 +53,18 @@ impl fmt::Debug for PathProblem {
 
 impl PathProblem {
     pub(super) fn new(rule: PathRule, certificate: &[u8]) -> Self {
-        const MAX_LENGTH: usize = 256;
-        let name = CertificateFields::of(certificate).ok();
-        let name: Option<Name> = name.and_then(|fields| Name::from_der(fields.subject).ok());
-        let name = name.map(|name| name.to_string()).filter(|name| !name.is_empty());
-        let subject = name.unwrap_or_else(|| "a certificate without subject".to_owned());
-        Self { subject: subject.chars().take(MAX_LENGTH).collect(), rule }
+        Self { subject: subject_of(certificate), rule }
     }
+}
+
+/// The distinguished name of the subject of a certificate, for people.
+pub(super) fn subject_of(certificate: &[u8]) -> Box<str> {
+    const MAX_LENGTH: usize = 256;
+    let name = CertificateFields::new(certificate).ok();
+    let name: Option<Name> = name.and_then(|fields| Name::from_der(fields.subject).ok());
+    let name = name.map(|name| name.to_string()).filter(|name| !name.is_empty());
+    let subject = name.unwrap_or_else(|| "a certificate without subject".to_owned());
+    subject.chars().take(MAX_LENGTH).collect()
 }
 
 /// The bits of a key usage (RFC 5280, 4.2.1.3), as in its first octet.
@@ -102,8 +107,8 @@ pub(super) struct PathRules {
 
 impl PathRules {
     /// Reads a certificate; `None` if it is not valid DER.
-    pub(super) fn of(certificate: &[u8]) -> Option<Self> {
-        let fields = CertificateFields::of(certificate).ok()?;
+    pub(super) fn new(certificate: &[u8]) -> Option<Self> {
+        let fields = CertificateFields::new(certificate).ok()?;
         let is_long_serial = match fields.serial {
             [] => true,
             [first, rest @ ..] => {

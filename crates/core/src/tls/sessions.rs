@@ -47,8 +47,8 @@ fn stored_path(handshake: &Handshake) -> Option<StoredPath> {
     }
 }
 
-/// The session without its path; `None` if it has expired. The path becomes that of the handshake
-/// in progress, and of a ticket that is issued in the resumed connection.
+/// The session without its path; `None` if it has expired. The path becomes the path of the
+/// handshake in progress, and of a ticket that is issued in the resumed connection.
 fn unexpired(session: &[u8]) -> Option<Vec<u8>> {
     let (expiry, session) = session.split_first_chunk()?;
     let (length, session) = session.split_first()?;

@@ -1,6 +1,6 @@
 //! The choices of an operator about TLS and revocation.
 
-/// What a server offers its clients.
+/// The offers of a server to its clients.
 #[derive(Debug, Clone, Copy)]
 pub struct ServerSettings<'a> {
     /// Minimum protocol version.

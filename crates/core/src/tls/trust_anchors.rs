@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use rustls::DistinguishedName;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, TrustAnchor};
+use rustls::pki_types::{CertificateDer, Der, TrustAnchor};
 use smallvec::SmallVec;
 use webpki::EndEntityCert;
 
@@ -26,14 +26,39 @@ pub struct TrustAnchors {
     pub certificates: Vec<CertificateDer<'static>>,
     /// The facts about `certificates`, in the same order.
     facts: Vec<AnchorFacts>,
-    /// The roots in the form that rustls-webpki verifies with.
-    pub(super) roots: Vec<TrustAnchor<'static>>,
-    /// The index of each of `roots` in `certificates`.
-    root_indexes: Vec<usize>,
+    /// The certificates at which a path may end.
+    roots: Roots<'static>,
     /// The indexes of the intermediates in `certificates`.
     intermediates: Vec<usize>,
     /// The indexes of the pins that no CA of the file issued, in the order of their bytes.
     pins: Vec<usize>,
+}
+
+/// Roots in the form that rustls-webpki verifies with.
+#[derive(Debug)]
+pub(super) struct Roots<'a> {
+    pub(super) anchors: SmallVec<[TrustAnchor<'a>; 1]>,
+    /// The index of each of `anchors` in the certificates of the file.
+    indexes: SmallVec<[usize; 1]>,
+}
+
+impl Roots<'_> {
+    /// The index of one of these.
+    pub(super) fn index_of(&self, root: &TrustAnchor<'_>) -> Option<usize> {
+        let address = std::ptr::from_ref(root).addr();
+        let mut addresses = self.anchors.iter().map(|it| std::ptr::from_ref(it).addr());
+        let position = addresses.position(|it| it == address)?;
+        self.indexes.get(position).copied()
+    }
+}
+
+/// The same root without a copy of its bytes.
+fn borrowed<'a>(root: &'a TrustAnchor<'_>) -> TrustAnchor<'a> {
+    TrustAnchor {
+        subject: Der::from_slice(&root.subject),
+        subject_public_key_info: Der::from_slice(&root.subject_public_key_info),
+        name_constraints: root.name_constraints.as_deref().map(Der::from_slice),
+    }
 }
 
 /// Maximum number of intermediates of the file that the search for a path gets. It visits 24.
@@ -93,7 +118,7 @@ impl TrustAnchors {
         if certificates.is_empty() {
             return Err(TlsFileError::NoCertificate(FileContent::Empty));
         }
-        let facts = (1..).zip(&certificates).map(|(position, it)| AnchorFacts::of(it, position));
+        let facts = (1..).zip(&certificates).map(|(position, it)| AnchorFacts::new(it, position));
         let mut facts = facts.collect::<Result<Vec<_>, _>>()?;
         let issuers = kinds::issuers(&certificates, &facts);
         kinds::tell_apart(&mut facts, &issuers);
@@ -102,16 +127,17 @@ impl TrustAnchors {
             let all = facts.iter().enumerate();
             all.filter(move |(_, it)| it.kind == kind).map(|(index, _)| index)
         };
-        let root_indexes: Vec<_> = of_kind(AnchorKind::Root).collect();
+        let root_indexes: SmallVec<_> = of_kind(AnchorKind::Root).collect();
         let roots = root_indexes.iter().filter_map(|index| certificates.get(*index));
         let roots = roots.filter_map(|root| webpki::anchor_from_trusted_cert(root).ok());
-        let roots: Vec<_> = roots.map(|root| root.to_owned()).collect();
+        let anchors = roots.map(|root| root.to_owned()).collect();
+        let roots = Roots { anchors, indexes: root_indexes };
         // A path over its CA judges more than the pin.
         let is_alone = |index: &usize| issuers.get(*index).is_some_and(Vec::is_empty);
         let mut pins: Vec<_> = of_kind(AnchorKind::Pin).filter(is_alone).collect();
         pins.sort_by_key(|index| certificates.get(*index).map(AsRef::as_ref));
         let intermediates = of_kind(AnchorKind::Intermediate).collect();
-        Ok(Self { roots, root_indexes, intermediates, pins, facts, certificates })
+        Ok(Self { roots, intermediates, pins, facts, certificates })
     }
 
     /// The certificates with their kinds.
@@ -132,18 +158,20 @@ impl TrustAnchors {
         &self,
         own: Option<&CertificateDer<'_>>,
         crls: &Crls,
-    ) -> impl Iterator<Item = String> {
+    ) -> impl Iterator<Item = (&CertificateDer<'static>, String)> {
         let all = self.certificates.iter().zip(&self.facts);
         all.filter_map(move |(certificate, facts)| {
-            let subject = || CertificateSummary::of(certificate).name().to_owned();
+            let subject = || CertificateSummary::new(certificate).name().to_owned();
             if crls.revoke(certificate) {
-                return Some(format!("{} is revoked by a list in use; remove it", subject()));
+                let revoked = format!("{} is revoked by a list in use; remove it", subject());
+                return Some((certificate, revoked));
             }
             if Some(certificate) == own && facts.kind == AnchorKind::Pin {
                 let own = "is the service's own certificate, and no CA; give the CA of the clients";
-                return Some(format!("{} {own}", subject()));
+                return Some((certificate, format!("{} {own}", subject())));
             }
-            facts.problem.as_ref().map(|problem| format!("{problem}; replace or remove it"))
+            let problem = facts.problem.as_ref()?;
+            Some((certificate, format!("{problem}; replace or remove it")))
         })
     }
 
@@ -158,7 +186,7 @@ impl TrustAnchors {
         }
     }
 
-    /// The names that clients select their certificates by: those of CAs, and of the issuers of
+    /// The names that clients select their certificates by: the names of CAs, and of the issuers of
     /// pins.
     pub(super) fn hints(&self) -> Vec<DistinguishedName> {
         let names = self.facts.iter().map(|facts| match facts.kind {
@@ -173,11 +201,21 @@ impl TrustAnchors {
         self.certificates.get(index).zip(self.facts.get(index))
     }
 
-    /// The index of one of `roots`.
-    pub(super) fn index_of(&self, root: &TrustAnchor<'_>) -> Option<usize> {
-        let address = std::ptr::from_ref(root).addr();
-        let position = self.roots.iter().position(|it| std::ptr::from_ref(it).addr() == address)?;
-        self.root_indexes.get(position).copied()
+    /// The certificates at which a path may end.
+    pub(super) fn roots(&self) -> &Roots<'static> {
+        &self.roots
+    }
+
+    /// The roots that `is_chosen` returns `true` for.
+    pub(super) fn choose_roots(
+        &self,
+        is_chosen: impl Fn(&CertificateDer<'_>) -> bool,
+    ) -> Roots<'_> {
+        let all = self.roots.anchors.iter().zip(&self.roots.indexes);
+        let chosen =
+            all.filter(|(_, index)| self.certificates.get(**index).is_some_and(&is_chosen));
+        let (anchors, indexes) = chosen.map(|(root, index)| (borrowed(root), *index)).unzip();
+        Roots { anchors, indexes }
     }
 
     /// The index of the pin with exactly these bytes.
@@ -203,16 +241,16 @@ impl TrustAnchors {
         let mut found: SmallVec<_> = presented.iter().map(borrowed).collect();
         let limit = presented.len().saturating_add(MAX_CANDIDATES);
         for certificate in std::iter::once(leaf).chain(presented) {
-            if let Ok(fields) = CertificateFields::of(certificate) {
-                self.add_above(fields.issuer, KeyIds::of(&fields).issuer, &mut found, limit);
+            if let Ok(fields) = CertificateFields::new(certificate) {
+                self.add_above(fields.issuer, KeyIds::new(&fields).issuer, &mut found, limit);
             }
         }
         found
     }
 
-    /// Adds the intermediates that may lead from a certificate of `issuer` to a root. An intermediate
-    /// with another key identifier than that of the issuer is left out, as in OpenSSL: many CAs of
-    /// one name would use up the signature checks.
+    /// Adds the intermediates that may lead from a certificate of `issuer` to a root. An
+    /// intermediate with another key identifier than the issuer's is left out, as in OpenSSL: many
+    /// CAs of one name would use up the signature checks.
     fn add_above<'a>(
         &'a self,
         issuer: &[u8],
@@ -222,7 +260,7 @@ impl TrustAnchors {
     ) {
         let all = self.intermediates.iter().filter_map(|it| self.get(*it));
         for (certificate, facts) in all.filter(|(_, facts)| *facts.subject == *issuer) {
-            let ids = CertificateFields::of(certificate).map(|fields| KeyIds::of(&fields));
+            let ids = CertificateFields::new(certificate).map(|fields| KeyIds::new(&fields));
             let ids = ids.unwrap_or_default();
             let is_other = key_id.zip(ids.own).is_some_and(|(wanted, own)| wanted != own);
             if !is_other && found.len() < limit && !found.contains(certificate) {
@@ -253,17 +291,17 @@ impl TrustAnchors {
 
 impl AnchorFacts {
     /// The facts that the certificate itself states.
-    fn of(certificate: &CertificateDer<'_>, position: usize) -> Result<Self, TlsFileError> {
+    fn new(certificate: &CertificateDer<'_>, position: usize) -> Result<Self, TlsFileError> {
         let unusable = |source| TlsFileError::Anchor { position, source };
         if let Err(error) = webpki::anchor_from_trusted_cert(certificate) {
             return Err(unusable(super::verification_error::certificate_error(error).into()));
         }
         let unreadable = |_| TlsFileError::AnchorValidity { position };
         let validity = spki::validity(certificate).map_err(unreadable)?;
-        let fields = CertificateFields::of(certificate).map_err(unreadable)?;
+        let fields = CertificateFields::new(certificate).map_err(unreadable)?;
         let (subject, issuer) = (fields.subject.into(), fields.issuer.into());
         let parsed = EndEntityCert::try_from(certificate).map(drop);
-        let mut rules = PathRules::of(certificate);
+        let mut rules = PathRules::new(certificate);
         if let (Some(rules), Err(webpki::Error::UnsupportedCertVersion)) = (&mut rules, &parsed) {
             // Before version 3, a CA was told by its own signature alone.
             rules.is_ca = fields.subject == fields.issuer;
@@ -293,7 +331,7 @@ pub fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsFileE
         .collect::<Result<Vec<_>, _>>()
         .map_err(TlsFileError::Pem)?;
     if certificates.is_empty() {
-        return Err(TlsFileError::NoCertificate(match FileContent::of(pem) {
+        return Err(TlsFileError::NoCertificate(match FileContent::new(pem) {
             FileContent::EncryptedKey | FileContent::OpensshKey => FileContent::PrivateKey,
             content @ (FileContent::Certificate
             | FileContent::Der

@@ -34,7 +34,7 @@ fn unreadable() -> LookUpOutcome {
     LookUpOutcome::DirectoryFailed(io::ErrorKind::PermissionDenied.into())
 }
 
-/// What the look-up concludes: what is counted, with which level it is logged, and how the job
+/// The conclusion of a look-up: what is counted, with which level it is logged, and how the job
 /// ends.
 fn unanswered(
     job: &Job,

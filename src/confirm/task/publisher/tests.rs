@@ -25,7 +25,7 @@ fn scene() -> Scene {
     let source = Source::fixture(None, CanaryConfig::Off);
     let book = AnswerBook::new(Basis::default(), &source.config, unix_time::now());
     let (answers, metrics) = (CurrentAnswers::default(), ControlMetrics::new().unwrap().confirm);
-    let queries = Inquiry::of_source(&source.config, true, answers.clone(), &metrics);
+    let queries = Inquiry::from_source(&source.config, true, answers.clone(), &metrics);
     let publisher = Publisher::new(&source, &book, answers.clone(), metrics.clone());
     let judgements = watch::Sender::new(0);
     Scene { answers, queries, metrics, book, publisher, judgements, now: Instant::now() }

@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use keygate_core::regular_file::without_numbers;
+use keygate_wire::fields;
+use keygate_wire::idle_timeout::IdleTimeout;
+use keygate_wire::incoming::{HttpError, Incoming};
+use keygate_wire::lingering_close::LINGER_TIME;
+use keygate_wire::permit::BufferClass;
+use keygate_wire::permit::ledger::Held;
 use tokio::time::{Sleep, sleep};
 
 use super::RequestInFlight;
-use crate::lingering_close::LINGER_TIME;
-use crate::permit::BufferClass;
-use crate::permit::ledger::Held;
 use crate::proxy::http::in_flight::HttpConnection;
 use crate::proxy::message::body::RequestUpload;
-use crate::proxy::message::headers;
-use crate::proxy::message::idle_timeout::IdleTimeout;
-use crate::proxy::message::incoming::{HttpError, Incoming};
 use crate::proxy::open_connection::state::UpstreamWait;
 use crate::proxy::upstream::server::Lease;
 use crate::proxy::worker::record::Record;
@@ -52,7 +52,7 @@ enum BodySource {
 
 struct StreamedResponse {
     incoming: Incoming,
-    /// Whether a piece was read. The first one needs no share besides that of its request.
+    /// Whether a piece was read. The first one needs no share in addition to its request's.
     has_begun: bool,
     /// The wait for a share of the memory.
     share_wait: Option<Held>,
@@ -229,7 +229,7 @@ impl StreamedResponse {
         }
         if let Some(Ok(frame)) = &mut frame {
             if let Some(trailers) = frame.trailers_mut() {
-                headers::remove_forbidden_trailers(trailers);
+                fields::remove_forbidden_trailers(trailers);
             }
             if let Some(record) = request.and_then(RequestInFlight::record) {
                 record.add_response_bytes(frame.data_ref().map_or(0, Bytes::len));
@@ -257,7 +257,7 @@ impl StreamedResponse {
             }
             http.log_over_share(BufferClass::Response);
         }
-        let wait = self.share_wait.get_or_insert_with(|| Held::of(holder));
+        let wait = self.share_wait.get_or_insert_with(|| Held::new(holder));
         if wait.poll_share(context).is_ready() {
             self.share_wait = None;
             self.idle_timeout.reset(); // the upstream was not read
@@ -285,7 +285,7 @@ impl StreamedResponse {
     /// Ends a response that is read no further. Returns whether it was read to its end.
     ///
     /// hyper reads no further than `Content-Length`, and the server may end its stream by one more
-    /// frame, as Node does. That frame is awaited, because servers limit the resets of a client:
+    /// frame, as Node does. This frame is awaited, because servers limit the resets of a client:
     /// nghttp2 ends a connection after 1,000 of them, and more than 33 a second (`INTERNAL_ERROR`).
     fn close(mut self: Box<Self>) -> bool {
         let is_read = self.held.is_none();
@@ -296,6 +296,7 @@ impl StreamedResponse {
         if self.incoming.size_hint().exact() != Some(0) {
             return false;
         }
+        self.incoming.end_upload();
         self.idle_timeout.reset();
         tokio::task::spawn_local(async move {
             if self.has_clean_end().await {

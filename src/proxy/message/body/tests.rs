@@ -1,16 +1,50 @@
-use std::future::poll_fn;
+use std::convert::Infallible;
+use std::future::{pending, poll_fn};
 use std::sync::Arc;
-use std::task::Waker;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Wake, Waker};
 use std::time::Instant;
 
 use hyper::header;
-use tokio::io::{AsyncWriteExt, DuplexStream};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
+use tokio::sync::mpsc;
 
 use super::*;
-use crate::proxy::message::upload::tests::{Woken, post};
 
 const LIMITS: BodyLimits =
     BodyLimits { max_size: Some(10), idle_timeout: Duration::from_millis(20) };
+
+/// Sends the head of a POST to hyper. Returns the request's body, and the client that sends it.
+async fn post(field: &str) -> (hyper::body::Incoming, DuplexStream) {
+    let (server, mut client) = duplex(64 << 10);
+    let (sender, mut bodies) = mpsc::unbounded_channel();
+    let service = service_fn(move |request: Request<hyper::body::Incoming>| {
+        sender.send(request.into_body()).unwrap();
+        pending::<Result<hyper::Response<String>, Infallible>>()
+    });
+    tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(server), service));
+    let head = format!("POST / HTTP/1.1\r\nHost: a.example\r\n{field}\r\n\r\n");
+    client.write_all(head.as_bytes()).await.unwrap();
+    (bodies.recv().await.unwrap(), client)
+}
+
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Woken {
+    fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 async fn body(field: &str) -> (RequestBody, RequestUpload, DuplexStream) {
     let (incoming, client) = post(field).await;

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::permit::ClientKey;
+use keygate_wire::permit::ClientKey;
 
 /// Waiting requests. Each operation costs the logarithm of their number, besides the clients that
 /// are passed over.

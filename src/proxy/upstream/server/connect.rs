@@ -1,7 +1,8 @@
 //! New connections to a server, under the limit of its upstream and the shares of clients.
 
+use keygate_wire::permit::{ClientKey, ShareGuard};
+
 use super::UpstreamServer;
-use crate::permit::{ClientKey, ShareGuard};
 use crate::proxy::upstream::dial::{ConnectionGuard, HttpVersion, Io};
 use crate::proxy::upstream::error::UpstreamError;
 
@@ -22,8 +23,10 @@ impl UpstreamServer {
         let guard = self.guard(share)?;
         let dialed = self.dialer.dial().await?;
         self.metrics.upstream_connections.inc();
-        if dialed.version == HttpVersion::Http1 {
-            self.version.set(Some(HttpVersion::Http1));
+        if dialed.version == HttpVersion::Http1
+            && self.version.replace(Some(HttpVersion::Http1)).is_none()
+        {
+            self.may_speak_http2.set(false);
         }
         Ok(ServerConnection { io: dialed.io, version: dialed.version, guard })
     }

@@ -4,12 +4,12 @@ use std::io;
 use std::pin::pin;
 use std::rc::Rc;
 
+use keygate_wire::incoming::HttpError;
+use keygate_wire::permit::ClientKey;
 use tokio::time::timeout;
 
 use super::{CarriedResponse, Carrier, ServerFailure, UpstreamServer, exchange};
-use crate::permit::ClientKey;
 use crate::proxy::message::body::{OutgoingRequest, SecondRequest};
-use crate::proxy::message::incoming::HttpError;
 use crate::proxy::upstream::dial::{ConnectionGuard, DialError, HttpVersion, Io};
 use crate::proxy::upstream::error::{SendError, UpstreamError};
 use crate::proxy::upstream::http2::{self, Http2Connection};
@@ -24,11 +24,11 @@ impl UpstreamServer {
         client: ClientKey,
         mut request: OutgoingRequest,
     ) -> Result<CarriedResponse, SendError> {
-        let second = SecondRequest::of(&mut request);
+        let second = SecondRequest::from_first(&mut request);
         match self.try_http2(client, request).await {
             Err(SendError::MaybeSent(error)) if error.permits_retry(second.is_safe()) => {
                 let request = second.into_request().ok_or(SendError::MaybeSent(error.clone()))?;
-                request.body().record_resend(self.config(), &error);
+                request.body().record_resend(self.config(), error.kind());
                 Box::pin(self.try_http2(client, request)).await
             }
             outcome => outcome,
@@ -51,8 +51,8 @@ impl UpstreamServer {
         let http2 = slot.http2.id();
         let response = pin!(Http2Connection::send((client, request), slot, self.options));
         match exchange(response, upload.as_ref(), self.timeouts.response).await {
-            Ok((response, _slot)) => {
-                Ok(CarriedResponse { response, carrier: Carrier::Http2 { _slot } })
+            Ok((response, slot)) => {
+                Ok(CarriedResponse { response, carrier: Carrier::Http2 { slot } })
             }
             Err(SendError::MaybeSent(UpstreamError::Protocol(error)))
                 if error.is_of_connection() =>
@@ -146,6 +146,7 @@ impl UpstreamServer {
         let http2 = self.start_http2(io, guard, &self.http2).await?;
         self.http2.add(http2);
         self.version.set(Some(HttpVersion::Http2));
+        self.may_speak_http2.set(true);
         Ok(())
     }
 

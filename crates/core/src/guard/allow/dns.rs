@@ -19,21 +19,11 @@ pub(super) struct DnsRules {
 
 impl DnsRules {
     pub(super) fn add(&mut self, rule: &str) -> Result<(), AllowRuleError> {
-        let rule = rule.strip_suffix('.').unwrap_or(rule);
-        let (name, rules) = match rule.strip_prefix("*.") {
-            Some(parent) => (parent, &mut self.parents),
-            None => (rule, &mut self.hosts),
+        let rule = without_root(rule);
+        match rule.strip_prefix("*.") {
+            Some(parent) => self.parents.insert(host_name(parent, 2)?),
+            None => self.hosts.insert(host_name(rule, 0)?),
         };
-        if !name.is_ascii() {
-            return Err(AllowRuleError::DnsNotAscii);
-        } else if name.contains('*') {
-            return Err(AllowRuleError::DnsWildcard);
-        } else if name.parse::<IpAddr>().is_ok() || name.starts_with('[') {
-            return Err(AllowRuleError::DnsAddress);
-        } else if !is_host_name(name) || rule.len() > MAX_HOST_NAME {
-            return Err(AllowRuleError::Dns);
-        }
-        rules.insert(name.to_ascii_lowercase().into());
         Ok(())
     }
 
@@ -44,13 +34,63 @@ impl DnsRules {
             return false;
         }
         let mut buffer = [0; MAX_HOST_NAME];
-        let Some(name) = lower_case(name, &mut buffer) else { return false };
-        if !is_host_name(name.strip_prefix("*.").unwrap_or(name)) {
-            return false;
-        }
+        let Some(name) = canonical(name, &mut buffer) else { return false };
         let parent = name.split_once('.').map(|(_, parent)| parent);
         self.hosts.contains(name) || parent.is_some_and(|parent| self.parents.contains(parent))
     }
+}
+
+/// Host names, also with one or any number of labels in front.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct HostBounds {
+    names: DnsRules,
+    /// The names behind `**.`, which stands for one or more labels.
+    ancestors: HashSet<Box<str>>,
+}
+
+impl HostBounds {
+    pub(super) fn add(&mut self, name: &str) -> Result<(), AllowRuleError> {
+        let Some(ancestor) = name.strip_prefix("**.") else { return self.names.add(name) };
+        self.ancestors.insert(host_name(without_root(ancestor), 2)?);
+        Ok(())
+    }
+
+    /// Whether this DNS name of a certificate, or all names that its wildcard stands for, are
+    /// within these.
+    pub(super) fn contains(&self, name: &[u8]) -> bool {
+        let mut buffer = [0; MAX_HOST_NAME];
+        self.names.contains(name)
+            || canonical(name, &mut buffer).is_some_and(|name| {
+                let mut dots = name.rmatch_indices('.');
+                dots.any(|(dot, _)| self.ancestors.contains(name.get(dot + 1..).unwrap_or(name)))
+            })
+    }
+}
+
+/// `name` without the dot of a fully qualified name.
+fn without_root(name: &str) -> &str {
+    name.strip_suffix('.').unwrap_or(name)
+}
+
+/// The host name of a rule in lower case. `prefix` is the length of a wildcard in front of it.
+fn host_name(name: &str, prefix: usize) -> Result<Box<str>, AllowRuleError> {
+    if !name.is_ascii() {
+        Err(AllowRuleError::DnsNotAscii)
+    } else if name.contains('*') {
+        Err(AllowRuleError::DnsWildcard)
+    } else if name.parse::<IpAddr>().is_ok() || name.starts_with('[') {
+        Err(AllowRuleError::DnsAddress)
+    } else if !is_host_name(name) || name.len().saturating_add(prefix) > MAX_HOST_NAME {
+        Err(AllowRuleError::Dns)
+    } else {
+        Ok(name.to_ascii_lowercase().into())
+    }
+}
+
+/// A host name in lower case, with a wildcard of the certificate in front or without one.
+fn canonical<'a>(name: &[u8], buffer: &'a mut [u8]) -> Option<&'a str> {
+    let name = lower_case(name, buffer)?;
+    is_host_name(name.strip_prefix("*.").unwrap_or(name)).then_some(name)
 }
 
 /// `name` in lower case, as far as it is in ASCII; `None` if it is longer than `buffer`.

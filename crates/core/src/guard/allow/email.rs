@@ -34,6 +34,13 @@ impl EmailRules {
     }
 }
 
+/// The result of `check` for the host of an address, in lower case; `false` if it is no address.
+pub(super) fn with_host(address: &[u8], check: impl FnOnce(&str) -> bool) -> bool {
+    let mut buffer = [0; MAX_LOCAL_PART + 1 + MAX_HOST_NAME];
+    let address = normalized(address, &mut buffer).and_then(|it| it.rsplit_once('@'));
+    address.is_some_and(|(_, host)| check(host))
+}
+
 /// `address` with its host in lower case; `None` if it is not a local part and a host name. Quotes,
 /// a list of addresses and a scheme are not accepted.
 fn normalized<'a>(address: &[u8], buffer: &'a mut [u8]) -> Option<&'a str> {

@@ -6,11 +6,17 @@ use super::subject::SubjectText;
 use crate::spki::{CertificateFields, Element, OID, SEQUENCE};
 
 /// A name that a rule can name.
-pub(super) enum CertificateName<'a> {
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum CertificateName<'a> {
+    /// A common name of the subject.
     CommonName(SubjectText<'a>),
+    /// A DNS name, as the certificate has it.
     Dns(&'a [u8]),
+    /// An email address, as the certificate has it.
     Email(&'a [u8]),
+    /// An organizational unit of the subject.
     OrganizationalUnit(SubjectText<'a>),
+    /// A URI, as the certificate has it.
     Uri(&'a [u8]),
 }
 
@@ -35,7 +41,7 @@ pub(super) fn for_each<'a>(
     certificate: &'a CertificateDer<'_>,
     visit: impl FnMut(CertificateName<'a>),
 ) -> Option<()> {
-    let fields = CertificateFields::of(certificate).ok()?;
+    let fields = CertificateFields::new(certificate).ok()?;
     let mut names = NameVisitor { visit, left: MAX_NAMES };
     names.of_subject(fields.subject)?;
     let mut found = None;

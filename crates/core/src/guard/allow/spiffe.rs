@@ -99,6 +99,34 @@ impl SpiffeRules {
     }
 }
 
+/// The result of `check` for the trust domain of a SPIFFE ID, in lower case; `None` if the URI is not
+/// a SPIFFE ID.
+pub(super) fn trust_domain_of_id<T>(uri: &[u8], check: impl FnOnce(&str) -> T) -> Option<T> {
+    let mut buffer = [0; MAX_TRUST_DOMAIN];
+    let id = split(uri)?;
+    let name = trust_domain(id.trust_domain, &mut buffer)?;
+    id.segments()?.all(is_segment).then(|| check(name))
+}
+
+/// The name of a trust domain, in lower case.
+pub(super) fn trust_domain_of_rule(name: &str) -> Result<Box<str>, AllowRuleError> {
+    let mut buffer = [0; MAX_TRUST_DOMAIN];
+    let name = trust_domain(name.as_bytes(), &mut buffer).ok_or(AllowRuleError::TrustDomain)?;
+    Ok(name.into())
+}
+
+/// Whether a URI has another scheme (RFC 3986, section 3.1) than a SPIFFE ID. A text that is no URI
+/// has none.
+pub(super) fn is_of_other_scheme(uri: &[u8]) -> bool {
+    let scheme = uri.split(|byte| *byte == b':').next().unwrap_or_default();
+    let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-.".contains(byte);
+    scheme.len() < uri.len()
+        && scheme.first().is_some_and(u8::is_ascii_alphabetic)
+        && scheme.iter().all(is_letter)
+        && uri.iter().all(u8::is_ascii_graphic)
+        && !scheme.eq_ignore_ascii_case(b"spiffe")
+}
+
 /// The parts of a SPIFFE ID, unchecked.
 struct SpiffeId<'a> {
     trust_domain: &'a [u8],

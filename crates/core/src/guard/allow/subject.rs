@@ -14,7 +14,7 @@ const BMP_STRING: u8 = 0x1e;
 
 /// The value of an attribute: its tag and content.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct SubjectText<'a> {
+pub(crate) struct SubjectText<'a> {
     pub(super) tag: u8,
     pub(super) content: &'a [u8],
 }

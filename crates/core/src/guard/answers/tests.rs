@@ -149,19 +149,19 @@ fn exceptions_and_lists_come_before_answers() {
 #[test]
 fn a_confirmed_key_is_found_by_hash_and_by_fingerprint() {
     let mut answers = Answers::new(["lost".into()]);
-    assert!(!answers.may_confirm(&[KeyHash::of(b"0")]));
+    assert!(!answers.may_confirm(&[KeyHash::from_spki(b"0")]));
     for key in 0_u32..1000 {
         assert!(answers.confirm(&key.to_be_bytes()));
         assert!(!answers.confirm(&key.to_be_bytes()), "a second time");
-        let [first, last] = [0, key].map(|key: u32| KeyHash::of(&key.to_be_bytes()));
+        let [first, last] = [0, key].map(|key: u32| KeyHash::from_spki(&key.to_be_bytes()));
         assert!(answers.may_confirm(&[first]) && answers.may_confirm(&[last]));
     }
     for key in 0_u32..1000 {
         let spki = key.to_be_bytes();
-        assert!(answers.may_confirm(&[KeyHash::of(b"another"), KeyHash::of(&spki)]));
+        assert!(answers.may_confirm(&[KeyHash::from_spki(b"another"), KeyHash::from_spki(&spki)]));
         assert!(answers.is_confirmed(&Fingerprint::of(&spki)));
     }
-    assert!(!answers.may_confirm(&[KeyHash::of(b"another")]));
+    assert!(!answers.may_confirm(&[KeyHash::from_spki(b"another")]));
     assert_eq!(answers.confirmed().len(), 1000);
 }
 

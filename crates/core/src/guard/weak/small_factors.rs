@@ -1,6 +1,6 @@
 //! Small prime factors, up to 65537. A modulus that has one is corrupt, or was generated so.
 //!
-//! The limit is that of badkeys. Source: <https://badkeys.info/docs/smallfactors.html>
+//! The limit is the same as in badkeys. Source: <https://badkeys.info/docs/smallfactors.html>
 
 use std::sync::LazyLock;
 

@@ -108,14 +108,14 @@ fn the_numbers_of_a_key_are_found_in_each_encoding() {
         assert_eq!(PublicKey::parse(other).rsa_numbers(), None);
     }
     let strength =
-        KeyStrength::of(&PublicKey::parse(&spki), WeakChecks::ALL, || Fingerprint::of(&spki));
+        KeyStrength::new(&PublicKey::parse(&spki), WeakChecks::ALL, || Fingerprint::of(&spki));
     assert_eq!(strength, KeyStrength::default());
 }
 
 #[test]
 fn points_of_small_order_and_off_the_curve_are_invalid() {
     let failed = |spki: &[u8]| {
-        KeyStrength::of(&PublicKey::parse(spki), WeakChecks::ALL, || Fingerprint::of(spki)).failed
+        KeyStrength::new(&PublicKey::parse(spki), WeakChecks::ALL, || Fingerprint::of(spki)).failed
     };
     let invalid = set(&[WeakCheck::Invalid]);
     for point in &curve25519_dalek::constants::EIGHT_TORSION {
@@ -143,7 +143,7 @@ fn points_of_small_order_and_off_the_curve_are_invalid() {
         assert!(is_found, "{algorithm:?}");
         let unselected = set(&[WeakCheck::Roca]);
         let key = PublicKey::parse(&changed);
-        let strength = KeyStrength::of(&key, unselected, || Fingerprint::of(&changed));
+        let strength = KeyStrength::new(&key, unselected, || Fingerprint::of(&changed));
         assert_eq!(strength, KeyStrength::default());
     }
 }

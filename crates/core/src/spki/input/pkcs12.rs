@@ -115,7 +115,7 @@ impl<'p> StoreReader<'p> {
         self.finish()
     }
 
-    /// The keys of the certificates, then those of private keys without a certificate, then the
+    /// The keys of the certificates, then the keys of private keys without a certificate, then the
     /// errors.
     fn finish(self) -> Result<KeyResults, InputError> {
         let mut keys = KeyResults::new();

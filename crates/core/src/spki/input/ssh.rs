@@ -70,7 +70,7 @@ pub(super) fn rfc4716_key(content: &[u8]) -> Result<Vec<u8>, InputError> {
 const CERTIFICATE: &[u8] = b"-cert-v01@openssh.com";
 
 /// The type name in the blob of a key or certificate, and the SubjectPublicKeyInfo of the key. The
-/// key of a certificate is that of its subject. The CA's key is not reported, as with X.509.
+/// key of a certificate is its subject's. The CA's key is not reported, as with X.509.
 fn public_key(blob: &[u8]) -> Result<(Vec<u8>, Vec<u8>), InputError> {
     let mut fields = SshFields(blob);
     let kind = fields.string()?;

@@ -53,7 +53,7 @@ impl Text {
             (Some(Boundary::End(label)), Some(_)) => {
                 let Some(section) = self.section.take() else { return };
                 let at = section.line;
-                // A section may have no key, such as that of a CRL.
+                // A section may have no key, such as the section of a CRL.
                 let keys = section.keys(&label).unwrap_or_else(|error| vec![Err(error)]);
                 keys.into_iter().for_each(|key| self.report(at, key, found));
             }

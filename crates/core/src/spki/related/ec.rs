@@ -106,7 +106,7 @@ enum Ordinate<'a> {
 
 const EVEN: u8 = 0x02;
 const UNCOMPRESSED: u8 = 0x04;
-/// The hybrid form of a point with an even y. That of an odd one is 0x07.
+/// The hybrid form of a point with an even y. The form of an odd one begins with 0x07.
 const HYBRID: u8 = 0x06;
 
 impl<'a> Point<'a> {

@@ -57,10 +57,10 @@ impl EdwardsKey {
 
     /// Visits the digest of the number of each encoding, small-order sums included.
     pub(super) fn for_each_number(&self, mut visit: impl FnMut(Encoding, KeyDigest)) {
-        visit(Encoding::Presented, KeyDigest::of_number(&self.encoded));
-        visit(Encoding::Ed25519Negated, KeyDigest::of_number(&negated(self.encoded)));
+        visit(Encoding::Presented, KeyDigest::from_number(&self.encoded));
+        visit(Encoding::Ed25519Negated, KeyDigest::from_number(&negated(self.encoded)));
         self.for_each_encoded_sum(|sum| {
-            visit(Encoding::Ed25519Torsion, KeyDigest::of_number(&sum));
+            visit(Encoding::Ed25519Torsion, KeyDigest::from_number(&sum));
         });
     }
 

@@ -364,7 +364,7 @@ fn only_a_client_that_holds_its_key_keeps_its_chain_in_use() {
     let chains = verifier.chains.as_ref().unwrap();
     connect(&verifier, &client, &[&client], NOW).unwrap();
     let is_old = || chains.find(&client.certificate, &[], NOW).map(|found| found.is_old);
-    // Chains of others make that of the client an old one.
+    // Chains of others make the client's chain an old one.
     let mut others = (1..100).map(|number| chains.insert(chain(number, 15 << 10)));
     assert!(others.any(|()| is_old() == Some(true)));
     let count = chains.len();

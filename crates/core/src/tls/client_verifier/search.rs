@@ -14,8 +14,10 @@ use super::ClientVerifier;
 use super::signature_budget::{Counted, SignatureBudget};
 use crate::spki::{self, ValidityPeriod};
 use crate::tls::VerifiedPath;
+use crate::tls::bound_cas::Vouchers;
 use crate::tls::path::PathRoute;
 use crate::tls::path_rules::{PathProblem, PathRule, PathRules};
+use crate::tls::trust_anchors::Roots;
 use crate::tls::verification_error::{certificate_error, other};
 
 /// Maximum number of certificates that the search for a path visits. A path has eight certificates
@@ -32,13 +34,16 @@ impl ClientVerifier {
         now: UnixTime,
     ) -> Result<VerifiedPath, rustls::Error> {
         let parsed = EndEntityCert::try_from(leaf).map_err(certificate_error)?;
+        let completed: SmallVec<[_; 16]>;
+        let vouchers = self.bound_cas.as_ref().map(|cas| cas.vouchers(leaf));
         if let Some(pin) = self.anchors.pin(leaf) {
             if let Some(revocation) = &self.revocation {
                 revocation.check_pin(&parsed, now).map_err(certificate_error)?;
             }
-            return self.verify_pin(pin, now).map_err(rustls::Error::from);
+            let path = self.verify_pin(pin, now)?;
+            vouchers.map_or(Ok(()), |vouchers| vouchers.check(leaf))?;
+            return Ok(path);
         }
-        let completed: SmallVec<[_; 16]>;
         let candidates = match self.anchors.has_no_intermediates() {
             true => intermediates,
             false => {
@@ -47,37 +52,28 @@ impl ClientVerifier {
             }
         };
         let budget = SignatureBudget::new(self.same_name);
-        let counted = budget.limit(self.algorithms.all);
-        let algorithms =
-            counted.iter().map(|it: &Counted<'_>| -> &dyn SignatureVerificationAlgorithm { it });
-        let problem = Cell::new(None);
-        let found = parsed.verify_for_usage(
-            &algorithms.collect::<SmallVec<[_; 16]>>(),
-            &self.anchors.roots,
+        let search = Search {
+            verifier: self,
+            leaf,
             candidates,
+            intermediates,
             now,
-            ClientPurpose::default(),
-            None,
-            Some(&|path| self.check(path, leaf, now, &problem)),
-        );
-        let path = found.map_err(|error| {
-            let problem = if error == BROKEN_RULE {
-                problem.take()
-            } else if error == webpki::Error::NameConstraintViolation {
-                self.unsupported_constraints(leaf, candidates)
-            } else {
-                None
-            };
-            let is_spent =
-                error == webpki::Error::InvalidSignatureForPublicKey && budget.is_spent();
-            match problem {
-                Some(problem) => other(problem),
-                None if is_spent => certificate_error(MaximumSignatureChecksExceeded),
-                None => certificate_error(error),
+            vouchers,
+            budget,
+            purpose: ClientPurpose::default(),
+        };
+        let all = self.anchors.roots();
+        if let Some(vouchers) = &search.vouchers {
+            let chosen = self.anchors.choose_roots(|root| vouchers.include(root));
+            if chosen.anchors.len() < all.anchors.len()
+                && !chosen.anchors.is_empty()
+                && let Ok(path) = search.run(&parsed, &chosen)
+            {
+                return Ok(path);
             }
-        })?;
-        let path = self.verified_path(&path, leaf, intermediates);
-        path.ok_or_else(|| certificate_error(webpki::Error::UnknownIssuer).into())
+        }
+        // The other roots, if there are any, lead to no valid path. They give the reason.
+        Ok(search.run(&parsed, all)?)
     }
 
     /// The path of a client with a pinned certificate, if it is valid now.
@@ -91,59 +87,117 @@ impl ClientVerifier {
         let route = PathRoute { places: smallvec![0] };
         Ok(VerifiedPath::new(route, Arc::clone(&self.anchors), facts.validity.not_after))
     }
+}
+
+/// A search for the path of a client.
+struct Search<'a> {
+    verifier: &'a ClientVerifier,
+    leaf: &'a CertificateDer<'a>,
+    /// The certificates that the client presented.
+    intermediates: &'a [CertificateDer<'a>],
+    /// These, and intermediates of the file.
+    candidates: &'a [CertificateDer<'a>],
+    now: UnixTime,
+    /// The CAs that may vouch for the client; `None` if all may.
+    vouchers: Option<Vouchers<'a>>,
+    budget: SignatureBudget,
+    purpose: ClientPurpose,
+}
+
+impl Search<'_> {
+    /// The path from `leaf`, the certificate of this search, to one of `roots`.
+    fn run(
+        &self,
+        leaf: &EndEntityCert<'_>,
+        roots: &Roots<'_>,
+    ) -> Result<VerifiedPath, CertificateError> {
+        let counted = self.budget.limit(self.verifier.algorithms.all);
+        let algorithms =
+            counted.iter().map(|it: &Counted<'_>| -> &dyn SignatureVerificationAlgorithm { it });
+        let problem = Cell::new(None);
+        let found = leaf.verify_for_usage(
+            &algorithms.collect::<SmallVec<[_; 16]>>(),
+            &roots.anchors,
+            self.candidates,
+            self.now,
+            &self.purpose,
+            None,
+            Some(&|path| self.check(path, roots, &problem)),
+        );
+        let path = found.map_err(|error| {
+            let problem = if error == BROKEN_RULE {
+                problem.take()
+            } else if error == webpki::Error::NameConstraintViolation {
+                self.unsupported_constraints().map(other)
+            } else {
+                None
+            };
+            let is_spent =
+                error == webpki::Error::InvalidSignatureForPublicKey && self.budget.is_spent();
+            problem.unwrap_or_else(|| match is_spent {
+                true => certificate_error(MaximumSignatureChecksExceeded),
+                false => certificate_error(error),
+            })
+        })?;
+        let path = self.verified_path(&path, roots);
+        path.ok_or_else(|| certificate_error(webpki::Error::UnknownIssuer))
+    }
 
     /// Checks the parts of a candidate path that rustls-webpki does not check: its anchor, key
     /// usages, and revocation. After an error the search goes on.
     fn check(
         &self,
         path: &webpki::VerifiedPath<'_>,
-        leaf: &CertificateDer<'_>,
-        now: UnixTime,
-        problem: &Cell<Option<PathProblem>>,
+        roots: &Roots<'_>,
+        problem: &Cell<Option<CertificateError>>,
     ) -> Result<(), webpki::Error> {
-        let index = self.anchors.index_of(path.anchor());
+        let Self { verifier: ClientVerifier { anchors, revocation, .. }, leaf, now, .. } = *self;
+        let index = roots.index_of(path.anchor());
         let (anchor, facts) =
-            index.and_then(|it| self.anchors.get(it)).ok_or(webpki::Error::UnknownIssuer)?;
+            index.and_then(|it| anchors.get(it)).ok_or(webpki::Error::UnknownIssuer)?;
         check_dates(facts.validity, now)?;
-        if let Some(broken) = &facts.problem {
-            problem.set(Some(broken.clone()));
-            return Err(BROKEN_RULE);
-        }
-        let broken = |rule, certificate: &[u8]| {
-            problem.set(Some(PathProblem::new(rule, certificate)));
+        let broken = |error: CertificateError| {
+            problem.set(Some(error));
             BROKEN_RULE
         };
-        let rules = PathRules::of(leaf).ok_or(webpki::Error::BadDer)?;
+        if let Some(problem) = &facts.problem {
+            return Err(broken(other(problem.clone())));
+        }
+        let broken_rule =
+            |rule, certificate: &[u8]| broken(other(PathProblem::new(rule, certificate)));
+        let rules = PathRules::new(leaf).ok_or(webpki::Error::BadDer)?;
         if let Some(rule) = rules.client_problem() {
-            return Err(broken(rule, leaf));
+            return Err(broken_rule(rule, leaf));
         }
         let mut below = 0_usize;
         for issuer in path.intermediate_certificates() {
-            let rules = PathRules::of(&issuer.der()).ok_or(webpki::Error::BadDer)?;
+            let rules = PathRules::new(&issuer.der()).ok_or(webpki::Error::BadDer)?;
             if let Some(rule) = rules.issuer_problem() {
-                return Err(broken(rule, &issuer.der()));
+                return Err(broken_rule(rule, &issuer.der()));
             }
             // RFC 5280, 4.2.1.9: a CA that names itself as its issuer does not count.
             below = below.saturating_add(usize::from(issuer.issuer() != issuer.subject()));
         }
         if facts.rules.path_length.is_some_and(|longest| below > longest) {
-            return Err(broken(PathRule::PathLength, anchor));
+            return Err(broken_rule(PathRule::PathLength, anchor));
         }
-        if let Some(revocation) = &self.revocation {
+        if let Some(revocation) = revocation {
             revocation.check(path, anchor, now)?;
+        }
+        if let Some(vouchers) = &self.vouchers {
+            for issuer in path.intermediate_certificates() {
+                vouchers.check(&issuer.der()).map_err(broken)?;
+            }
+            vouchers.check(anchor).map_err(broken)?;
         }
         Ok(())
     }
 
     /// The CA that constrains a kind of names of the client that rustls-webpki does not check.
-    fn unsupported_constraints(
-        &self,
-        leaf: &CertificateDer<'_>,
-        candidates: &[CertificateDer<'_>],
-    ) -> Option<PathProblem> {
-        let client = PathRules::of(leaf)?;
-        let ca = candidates.iter().chain(&self.anchors.certificates).find(|ca| {
-            PathRules::of(ca).is_some_and(|ca| ca.has_unsupported_constraint_for(&client))
+    fn unsupported_constraints(&self) -> Option<PathProblem> {
+        let client = PathRules::new(self.leaf)?;
+        let ca = self.candidates.iter().chain(&self.verifier.anchors.certificates).find(|ca| {
+            PathRules::new(ca).is_some_and(|ca| ca.has_unsupported_constraint_for(&client))
         })?;
         Some(PathProblem::new(PathRule::NameConstraints, ca))
     }
@@ -151,11 +205,11 @@ impl ClientVerifier {
     fn verified_path(
         &self,
         path: &webpki::VerifiedPath<'_>,
-        leaf: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
+        roots: &Roots<'_>,
     ) -> Option<VerifiedPath> {
-        let anchor = self.anchors.index_of(path.anchor())?;
-        let mut not_after = self.anchors.get(anchor)?.1.validity.not_after;
+        let Self { verifier: ClientVerifier { anchors, .. }, leaf, intermediates, .. } = *self;
+        let anchor = roots.index_of(path.anchor())?;
+        let mut not_after = anchors.get(anchor)?.1.validity.not_after;
         not_after = not_after.min(spki::not_after(leaf).ok()?);
         let mut places: SmallVec<[u32; 4]> = smallvec![0];
         for certificate in path.intermediate_certificates() {
@@ -163,17 +217,17 @@ impl ClientVerifier {
             let index = intermediates.iter().position(|presented| *presented == certificate);
             places.push(match index {
                 Some(index) => u32::from(u16::try_from(index.checked_add(1)?).ok()?),
-                None => PathRoute::in_file(self.anchors.position(&certificate)?)?,
+                None => PathRoute::in_file(anchors.position(&certificate)?)?,
             });
             not_after = not_after.min(spki::not_after(&certificate).ok()?);
         }
         places.push(PathRoute::in_file(anchor)?);
-        Some(VerifiedPath::new(PathRoute { places }, Arc::clone(&self.anchors), not_after))
+        Some(VerifiedPath::new(PathRoute { places }, Arc::clone(anchors), not_after))
     }
 }
 
 /// Stands for a [`PathProblem`] within rustls-webpki, which never returns it: it gets no revocation
-/// lists. Of several errors it reports the most specific one.
+/// lists. It reports the most specific one of several errors.
 const BROKEN_RULE: webpki::Error = webpki::Error::IssuerNotCrlSigner;
 
 fn check_dates(validity: ValidityPeriod, now: UnixTime) -> Result<(), webpki::Error> {
@@ -196,7 +250,7 @@ struct ClientPurpose {
     visits: Cell<u32>,
 }
 
-impl webpki::ExtendedKeyUsageValidator for ClientPurpose {
+impl webpki::ExtendedKeyUsageValidator for &ClientPurpose {
     fn validate(&self, purposes: KeyPurposeIdIter<'_, '_>) -> Result<(), webpki::Error> {
         self.visits.set(self.visits.get().saturating_add(1));
         if self.visits.get() > MAX_VISITS {

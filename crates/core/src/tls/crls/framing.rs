@@ -81,7 +81,7 @@ fn sections_begun(file: &[u8]) -> usize {
 }
 
 /// The part of `line` that is outside of the sections. The body of a section is inside if its label
-/// is that of a list, a certificate or a key; the reader of PEM skips all others.
+/// stands for a list, a certificate or a key; the reader of PEM skips all others.
 fn outside<'a>(line: &'a [u8], section: &mut Option<&'a [u8]>) -> Option<&'a [u8]> {
     if let Some(label) = line.strip_prefix(b"-----BEGIN ") {
         let end = label.iter().rposition(|byte| !matches!(byte, b'-' | b' '));

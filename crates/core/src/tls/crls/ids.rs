@@ -8,6 +8,11 @@ pub(super) fn ca_id(name: &[u8], spki: &[u8]) -> String {
     hex(&[name, spki])
 }
 
+/// SHA-256 of the name of an issuer in DER that is no CA of the service, in hex.
+pub(super) fn of_unused(name: &[u8]) -> String {
+    hex(&[b"unused", name])
+}
+
 /// SHA-256 of these parts, in hex.
 pub(super) fn hex(parts: &[&[u8]]) -> String {
     HEXLOWER.encode(&sha256(&parts.concat()))

@@ -149,9 +149,9 @@ impl CrlIssuers {
 impl CrlIssuer {
     /// The CA with this certificate; `None` if the certificate is not valid DER.
     fn new(certificate: &[u8]) -> Option<Self> {
-        let fields = CertificateFields::of(certificate).ok()?;
+        let fields = CertificateFields::new(certificate).ok()?;
         let name = Element::only(fields.subject)?.content.into();
-        let may_sign_lists = PathRules::of(certificate)?.may_sign_lists();
+        let may_sign_lists = PathRules::new(certificate)?.may_sign_lists();
         let id = ca_id(fields.subject, fields.spki);
         Some(Self { name, spki: fields.spki.into(), id, may_sign_lists })
     }

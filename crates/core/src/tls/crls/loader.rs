@@ -23,12 +23,15 @@ pub struct CrlLoader<'a> {
     marks: &'a CrlMarks,
     /// The current time, in seconds since the Unix epoch.
     now: u64,
-    /// The lists in use. They are not verified again. Those of a CA stay in use if its update is
-    /// rejected, although they have expired.
+    /// The lists in use. They are not verified again. The lists of a CA stay in use if its update
+    /// is rejected, although they have expired.
     pub in_use: Option<&'a Crls>,
     /// Whether the files were in use before. A left-over list of a removed CA is then no problem, not
     /// even if no list is left.
     pub is_reload: bool,
+    /// Whether the files are copies of files in use. A list in them counts only if `marks` have it and
+    /// no older version of it: another list of its file may be in use while it waits.
+    pub are_copies: bool,
     /// The lists so far.
     crls: Crls,
     problems: Vec<CrlProblem>,
@@ -76,8 +79,20 @@ impl<'a> CrlLoader<'a> {
     ) -> Self {
         let crls = Crls { is_required: true, ..Crls::default() };
         let (problems, files, unusable) = (Vec::new(), Vec::new(), Vec::new());
-        let (in_use, is_reload) = (None, false);
-        Self { issuers, expired, marks, now, in_use, is_reload, crls, problems, files, unusable }
+        let (in_use, is_reload, are_copies) = (None, false, false);
+        Self {
+            issuers,
+            expired,
+            marks,
+            now,
+            in_use,
+            is_reload,
+            are_copies,
+            crls,
+            problems,
+            files,
+            unusable,
+        }
     }
 
     /// Adds the lists in the content of the file at `path`, PEM or DER. Lists of other CAs are not
@@ -97,9 +112,12 @@ impl<'a> CrlLoader<'a> {
         for (position, list) in (1..).zip(lists) {
             let path = path.to_owned();
             match list {
+                Ok(list) if self.are_copies && !was_in_use(self.marks, &list) => {}
                 Ok(list) => self.insert(LoadedList { list, path, file, position }),
                 Err((CrlError::UnknownIssuer { issuer }, name)) => {
-                    self.crls.unused.extend(name);
+                    let is_known = |name: &[u8]| self.marks.contains_key(&ids::of_unused(name));
+                    let name = name.filter(|name| !self.are_copies || is_known(name));
+                    self.crls.unused.extend(name.map(|name| (name, (path.clone(), file))));
                     let was_ca = self.marks.values().any(|mark| mark.issuer == issuer);
                     let unused = CrlWarning::Unused { path, position, issuer, was_ca };
                     self.crls.warnings.push(unused);
@@ -211,7 +229,7 @@ impl<'a> CrlLoader<'a> {
             problems.splice(0..0, self.unused());
             // A rejected file speaks of the CAs only that had a list before.
             let known = |name: &[u8]| self.in_use.is_some_and(|it| it.by_issuer.contains_key(name));
-            self.crls.unused.retain(|name| known(name));
+            self.crls.unused.retain(|name, _| known(name));
             self.crls.unused.extend(self.in_use.into_iter().flat_map(|it| it.unused.clone()));
         }
         if !self.unusable.is_empty() {
@@ -268,7 +286,7 @@ impl<'a> CrlLoader<'a> {
         cas
     }
 
-    /// The problem of a new list among those of its CA, if it has one.
+    /// The problem of a new list among the lists of its CA, if it has one.
     fn check(
         &self,
         list: &RevocationList,
@@ -336,6 +354,11 @@ impl<'a> CrlLoader<'a> {
             .collect();
         self.crls.warnings.extend(expired);
     }
+}
+
+/// Whether `marks` have this list, and no older version of it only.
+fn was_in_use(marks: &CrlMarks, list: &RevocationList) -> bool {
+    marks.get(&list.id).is_some_and(|mark| !mark.version.is_older_than(&list.version))
 }
 
 /// The lists of the CA with this name and key, in the order of files.

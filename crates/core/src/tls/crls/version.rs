@@ -97,7 +97,7 @@ impl fmt::Display for CrlVersion {
 /// The newest list of an issuer that was in use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CrlMark {
-    /// Distinguished name of the issuer.
+    /// Distinguished name of the issuer; empty if it is no CA of the service.
     pub issuer: String,
     /// SHA-256 of issuer and key, in hex; empty in a state file without it.
     #[serde(default, skip_serializing_if = "String::is_empty")]

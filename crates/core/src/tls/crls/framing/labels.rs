@@ -1,4 +1,4 @@
-//! Sections of a PEM file whose label is not that of a list, but whose content is one. Readers of
+//! Sections of a PEM file that contain a list, but have another label. Readers of
 //! lists skip them.
 
 use data_encoding::BASE64;

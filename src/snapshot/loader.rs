@@ -1,0 +1,300 @@
+//! Builds snapshots from files. Every file keeps its own last good value, so that a broken filter
+//! does not delay a new CA.
+
+mod accept;
+mod build;
+mod own_key_check;
+mod reporting;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use keygate_core::guard::{CurrentGuard, Guard};
+use tracing::error;
+
+use super::current::Snapshot;
+use super::routes::Routes;
+use crate::config::Config;
+use crate::files;
+use crate::metrics::ControlMetrics;
+use crate::process::sandbox;
+use crate::saved_state::{SavedState, StateError, StateLock};
+use crate::sources::configuration::{Commit, ConfigChange, Configuration, Prepare, Trigger};
+use crate::sources::context::LoadContext;
+use crate::sources::guards::ConfigurationHits;
+use crate::sources::last_good::{MaxWait, ValueChange};
+use crate::sources::load_errors::{all, both};
+use crate::sources::{
+    JudgementLinks, LoadError, LoadErrors, OwnKey, ReconfigureError, ServiceIds, Source, Sources,
+    StagedSources,
+};
+
+/// Builds snapshots from the files that the configuration names.
+#[derive(Debug)]
+pub struct Loader {
+    configuration: Configuration,
+    sources: Sources,
+    service_ids: ServiceIds,
+    routes: Arc<Routes>,
+    metrics: ControlMetrics,
+    /// The guard of the newest snapshot. Connections hold this and not a guard, so that they do not
+    /// keep old filters in memory.
+    guard: CurrentGuard,
+    links: JudgementLinks,
+    state: SavedState,
+    /// Number of snapshots built.
+    generation: u64,
+    /// Whether a source has changed since the last snapshot was built.
+    is_outdated: bool,
+    /// The compromised own keys under the newest snapshot.
+    own_keys: Vec<OwnKey>,
+}
+
+/// Result of [`Loader::refresh`].
+pub struct RefreshedSnapshot {
+    /// The next snapshot, if anything has changed.
+    pub snapshot: Option<Snapshot>,
+    /// Whether a file is being written; refresh again soon.
+    pub pending: bool,
+    /// Whether an exception has expired; open connections must be judged again.
+    pub exception_expired: bool,
+    /// Must be called once the snapshot is in use, if there is a new configuration.
+    pub commit: Option<Commit>,
+}
+
+impl Loader {
+    /// Loads everything for the first time. Every snapshot has these `links`. Errors name the
+    /// configuration file, `file`.
+    ///
+    /// # Errors
+    /// Returns the errors of all files that cannot be used, because they have no last good value
+    /// yet.
+    pub fn start(
+        config: &Config,
+        file: Option<&Path>,
+        metrics: ControlMetrics,
+        links: JudgementLinks,
+    ) -> Result<(Self, Snapshot), LoadErrors> {
+        files::start_thread().map_err(LoadError::Thread)?;
+        let state = SavedState::read(config.state_dir.as_deref());
+        Self::start_with(state, config, file, metrics, links)
+    }
+
+    /// Loads everything as [`Loader::start`] does, for a process that saves its state. `file` is
+    /// the configuration file. It is read again when it changes.
+    ///
+    /// # Errors
+    /// Returns an error also if a process of another configuration file uses the state directory.
+    pub fn start_locked(
+        config: &Config,
+        file: Option<&Path>,
+        metrics: ControlMetrics,
+        links: JudgementLinks,
+    ) -> Result<(Self, Snapshot), LoadErrors> {
+        files::start_thread().map_err(LoadError::Thread)?;
+        let state = SavedState::read_locked(config.state_dir.as_deref(), file);
+        let (mut loader, snapshot) = Self::start_with(state, config, file, metrics, links)?;
+        if let Some(file) = file {
+            loader.configuration.watch(file);
+        }
+        Ok((loader, snapshot))
+    }
+
+    fn start_with(
+        state: Result<SavedState, Vec<StateError>>,
+        config: &Config,
+        file: Option<&Path>,
+        metrics: ControlMetrics,
+        links: JudgementLinks,
+    ) -> Result<(Self, Snapshot), LoadErrors> {
+        let now = SystemTime::now();
+        // Without the state, the files are read for their errors only.
+        let no_state = SavedState::default();
+        let known = state.as_ref().unwrap_or(&no_state);
+        let service_ids = ServiceIds::default();
+        let mut sources = Sources::none();
+        let dry_run = sources.dry_run(config, &service_ids, &links, now);
+        let max_wait = MaxWait::default();
+        let context = LoadContext {
+            metrics: &metrics,
+            ids: &service_ids,
+            rollback: &known.rollback,
+            saved_credentials: &known.credentials,
+            crl_state: &known.crls,
+            configured: config,
+            file,
+            dry_run: &dry_run,
+            max_wait: &max_wait,
+            is_start: true,
+            now,
+        };
+        let staged = sources.stage(config, context);
+        let (state, staged) = both(state, staged)?;
+        sources.apply(staged, &metrics, now);
+        let mut loader = Self {
+            configuration: Configuration::new(config.clone(), metrics.clone(), now),
+            routes: routes_of(&sources),
+            sources,
+            service_ids,
+            metrics,
+            guard: CurrentGuard::from(Guard::default()),
+            links,
+            state,
+            generation: 0,
+            is_outdated: true,
+            own_keys: Vec::new(),
+        };
+        loader.sources.exceptions.log_expiry(now);
+        let snapshot = loader.build();
+        let (snapshot, ()) = both(snapshot, loader.check_own_keys())?;
+        loader.record_file_check();
+        Ok((loader, snapshot))
+    }
+
+    /// Reads files that have changed, and builds the next snapshot if any of them changed a source.
+    ///
+    /// A file that cannot be used is logged and counted, and its last good value stays in use.
+    pub fn refresh(&mut self, trigger: Trigger, prepare: &mut Prepare) -> RefreshedSnapshot {
+        let now = SystemTime::now();
+        let (mut commit, mut pending) = (None, false);
+        match self.configuration.refresh(trigger, now) {
+            ConfigChange::Changed(config) => commit = self.reconfigure(*config, prepare, now),
+            ConfigChange::Pending => pending = true,
+            ConfigChange::Same => {}
+        }
+        let exception_expired = self.sources.exceptions.log_expiry(now);
+        let config = self.configuration.in_use();
+        let dry_run = self.sources.dry_run(config, &self.service_ids, &self.links, now);
+        let changes = self.sources.refresh(now, &dry_run);
+        pending |= changes.contains(&ValueChange::Pending);
+        self.is_outdated |= changes.contains(&ValueChange::Replaced);
+        let snapshot = if self.is_outdated { self.rebuild() } else { None };
+        self.record_file_check();
+        RefreshedSnapshot { snapshot, pending, exception_expired, commit }
+    }
+
+    /// Applies a new configuration as a whole, or rejects it.
+    fn reconfigure(
+        &mut self,
+        config: Config,
+        prepare: &mut Prepare,
+        now: SystemTime,
+    ) -> Option<Commit> {
+        match self.stage(&config, prepare, now) {
+            Ok((staged, commit)) => {
+                self.sources.apply(staged, &self.metrics, now);
+                self.routes = routes_of(&self.sources);
+                self.configuration.activate(config, now);
+                self.is_outdated = true;
+                Some(commit)
+            }
+            Err(error) => {
+                self.configuration.reject(&error, now);
+                None
+            }
+        }
+    }
+
+    /// Loads what is new in `config` and prepares the rest of the process. Nothing changes yet.
+    fn stage(
+        &mut self,
+        config: &Config,
+        prepare: &mut Prepare,
+        now: SystemTime,
+    ) -> Result<(StagedSources, Commit), ReconfigureError> {
+        sandbox::check_config(config)?;
+        let dry_run = self.sources.dry_run(config, &self.service_ids, &self.links, now);
+        let max_wait = MaxWait::default();
+        let context = LoadContext {
+            metrics: &self.metrics,
+            ids: &self.service_ids,
+            rollback: &self.state.rollback,
+            saved_credentials: &self.state.credentials,
+            crl_state: &self.state.crls,
+            configured: config,
+            file: self.configuration.path(),
+            dry_run: &dry_run,
+            max_wait: &max_wait,
+            is_start: false,
+            now,
+        };
+        let staged = self.sources.stage(config, context)?;
+        let hits = self.sources.try_on_clients(&staged, &self.links, &dry_run)?;
+        let commit = prepare(config).map_err(ReconfigureError::Prepare)?;
+        hits.iter().for_each(ConfigurationHits::log);
+        Ok((staged, commit))
+    }
+
+    /// Saves the state of filters and CRLs, if the configuration names a state directory. After a
+    /// restart, older filters and CRLs are rejected, waiting updates still wait, and the filters in
+    /// use can replace a file that is rejected. Nothing is written while another process holds the
+    /// lock on the directory. A failure is counted, and logged unless it is the same as the last
+    /// one.
+    ///
+    /// # Errors
+    /// Returns an error if the state file cannot be written. A copy that cannot be written is only
+    /// logged, because the filter itself is in use.
+    pub fn save(&mut self) -> Result<(), LoadError> {
+        let saved = self.state.save(self.sources.state(), &self.metrics);
+        for list in self.sources.lists.iter_mut() {
+            list.forget_text_if(|id| self.state.rollback.is_kept(id));
+        }
+        saved.map_err(LoadError::from)
+    }
+
+    /// The lock on the state directory; `None` if this process does not save its state there.
+    #[must_use]
+    pub fn state_lock(&self) -> Option<StateLock> {
+        self.state.lock().cloned()
+    }
+
+    /// Paths of all files that are read again when they change.
+    #[must_use]
+    pub fn paths(&self) -> Vec<PathBuf> {
+        let configuration = self.configuration.path().map(Path::to_owned);
+        self.sources.paths().cloned().chain(configuration).collect()
+    }
+
+    /// Builds the next snapshot while the proxy runs; errors are logged.
+    fn rebuild(&mut self) -> Option<Snapshot> {
+        let snapshot = self
+            .build()
+            .inspect_err(
+                |error| error!(%error, "cannot build the snapshot, keeping the one in use"),
+            )
+            .ok()?;
+        if let Err(error) = self.check_own_keys() {
+            error!(%error, "own key is compromised");
+        }
+        Some(snapshot)
+    }
+
+    fn build(&mut self) -> Result<Snapshot, LoadErrors> {
+        let guard = Arc::new(self.sources.guard(&self.links));
+        let deferral = self.links.deferral.as_ref();
+        let services = self.sources.services.iter();
+        let services = services.map(|source| source.build(&self.guard, deferral).map(Arc::new));
+        let services = all(services)?;
+        let authorizers = self.sources.authorizers.iter();
+        let authorizers =
+            authorizers.map(|source| source.build_authorizer(&self.guard).map(Arc::new));
+        let authorizers = all(authorizers)?;
+        // The guard is replaced before the snapshot is swapped in, so that handshakes in progress
+        // are judged by the newer filters.
+        self.guard.replace(Arc::clone(&guard));
+        self.is_outdated = false;
+        self.generation += 1;
+        self.metrics.snapshots.inc();
+        self.set_service_metrics();
+        let routes = Arc::clone(&self.routes);
+        Ok(Snapshot::new(self.generation, guard, services, routes, authorizers))
+    }
+}
+
+fn routes_of(sources: &Sources) -> Arc<Routes> {
+    Arc::new(Routes::new(sources.services.iter().map(|service| (service.id(), service.config()))))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,75 @@
+use std::collections::HashMap;
+use std::fs::write;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, Issuer,
+    KeyIdMethod, KeyPair, KeyUsagePurpose,
+};
+
+use super::*;
+use crate::config::Config;
+use crate::metrics::ControlMetrics;
+use crate::sources::check::dry_run::{DryRun, Judges};
+use crate::sources::{JudgementLinks, ServiceSource};
+use keygate_core::guard::RecentKeys;
+use keygate_core::pkbf::{Filter, Parameters};
+
+const CONFIGURATION: &str = r#"
+    filters = [{ name = "lost", path = "lost.pkbf" }]
+    [[services]]
+    name = "test"
+    listen = "127.0.0.1:0"
+    tls = { certificate = "server.pem", private_key = "server.key" }
+    client_auth = { trust_anchors = "ca.pem", crls = ["clients.crl"] }
+    upstream = { servers = ["http://127.0.0.1:1"] }
+"#;
+
+/// A loader of a service whose list expires in `lasts`.
+fn loader(directory: &Path, lasts: Duration) -> Loader {
+    let key = KeyPair::generate().unwrap();
+    let mut parameters = CertificateParams::default();
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    let ca = parameters.self_signed(&key).unwrap();
+    write(directory.join("ca.pem"), ca.pem()).unwrap();
+    write(directory.join("server.pem"), ca.pem()).unwrap();
+    write(directory.join("server.key"), key.serialize_pem()).unwrap();
+    let now = SystemTime::now();
+    let list = CertificateRevocationListParams {
+        this_update: now.into(),
+        next_update: (now + lasts).into(),
+        crl_number: 1_u64.into(),
+        issuing_distribution_point: None,
+        revoked_certs: Vec::new(),
+        key_identifier_method: KeyIdMethod::Sha256,
+    };
+    let list = list.signed_by(&Issuer::new(parameters, key)).unwrap();
+    write(directory.join("clients.crl"), list.pem().unwrap()).unwrap();
+    let filter = Filter::new(Parameters::new(3, 12).unwrap()).unwrap();
+    let (header, bits) = filter.to_parts();
+    write(directory.join("lost.pkbf"), [&header[..], bits].concat()).unwrap();
+    let config = Config::parse(&directory.join("keygate.toml"), CONFIGURATION).unwrap();
+    let metrics = ControlMetrics::new().unwrap();
+    Loader::start(&config, None, metrics, JudgementLinks::default()).unwrap().0
+}
+
+#[test]
+fn a_clock_that_was_ahead_does_not_suppress_the_expiry_of_a_list() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let directory = tempfile::tempdir().unwrap();
+    let mut loader = loader(directory.path(), HOUR);
+    let source = &mut loader.sources.services[0];
+    let now = SystemTime::now();
+    let (recent, judges) = (RecentKeys::default(), Judges::default());
+    let dry_run = DryRun::new(recent, judges, now, HashMap::new(), Vec::new());
+    let is_replaced = |source: &mut ServiceSource, now| {
+        source.refresh(now, &dry_run).contains(&ValueChange::Replaced)
+    };
+    assert!(is_replaced(source, now + 1000 * HOUR));
+    assert!(!is_replaced(source, now));
+    assert!(source.time_to_crl_check(now).is_some_and(|left| left <= HOUR));
+    assert!(is_replaced(source, now + 2 * HOUR));
+    assert!(!is_replaced(source, now + 2 * HOUR));
+}

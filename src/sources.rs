@@ -1,0 +1,257 @@
+//! The files that a configuration names: filters, lists, certificates, keys, CAs and CRLs.
+//!
+//! Each file or unit of files keeps its last good value, so that a broken filter does not delay a
+//! new CA. A new configuration is staged first. It is applied only if everything new in it can be
+//! used; sources that both configurations share are kept.
+
+mod authorizer;
+mod candidate;
+pub(crate) mod check;
+mod client_gates;
+pub(crate) mod configuration;
+pub(crate) mod context;
+mod credential_files;
+mod credential_source;
+mod credential_unit;
+mod crl_rejection_reason;
+pub(crate) mod error;
+mod exceptions;
+mod expiry;
+mod failure;
+pub(crate) mod filter;
+mod filter_rejection;
+pub(crate) mod gate;
+mod guarded;
+pub(crate) mod guards;
+pub(crate) mod last_good;
+mod last_question;
+mod links;
+pub(crate) mod list;
+mod list_rejection_reason;
+pub(crate) mod load_errors;
+mod operator_decision;
+mod own_key;
+mod private_key;
+mod reconfigure_error;
+mod rejected_unit;
+mod rejection_reason;
+mod report;
+mod service;
+mod service_credentials;
+pub(crate) mod signed;
+mod source_set;
+mod waiting;
+mod warning;
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use keygate_core::guard::{NamedFilter, WeakChecks};
+use keygate_core::spki::RsaExponents;
+
+pub(crate) use self::authorizer::AuthorizerSource;
+pub use self::candidate::{ShrunkFile, check_filter_candidate, check_list_candidate};
+use self::check::dry_run::{DryRun, Judges};
+pub use self::configuration::{Commit, Prepare, Trigger};
+use self::context::LoadContext;
+pub use self::credential_unit::{CredentialRejectionReason, CredentialUnit};
+pub use self::crl_rejection_reason::CrlRejectionReason;
+pub use self::error::{ListFileError, LoadError};
+use self::exceptions::ConfiguredExceptions;
+pub use self::expiry::{Expiry, ExpiryState};
+use self::filter::FilterSource;
+pub use self::filter_rejection::{CanaryError, CanaryFileError, FilterRejection};
+pub use self::gate::AcceptError;
+use self::last_good::ValueChange;
+pub use self::last_question::LastQuestion;
+pub use self::links::JudgementLinks;
+use self::list::ListSource;
+pub use self::list_rejection_reason::ListRejectionReason;
+pub use self::load_errors::LoadErrors;
+use self::load_errors::both;
+pub use self::operator_decision::{GuardFile, NeedsOperator, WaitCause};
+pub use self::own_key::OwnKey;
+pub use self::private_key::ExposedKeyFile;
+pub(crate) use self::private_key::read as read_private_key;
+pub use self::reconfigure_error::ReconfigureError;
+pub use self::rejection_reason::RejectionReason;
+pub use self::report::{
+    AffectedClient, AuthorizerReport, CrlReport, DryRunReport, ExceptionReport, FilterReport,
+    ListReport, PolicyReport, ReloadReport, ServiceReport, SignatureReport, WaitingReport,
+};
+pub(crate) use self::service::ServiceSource;
+pub use self::service_credentials::{CrlFileError, check_crl_candidate};
+pub(crate) use self::source_set::Source;
+use self::source_set::{SourceSet, StagedSet};
+pub use self::warning::{CertificateFile, PeriodProblem, Warning};
+use crate::config::{Config, FilterConfig};
+use crate::metrics::ControlMetrics;
+use crate::saved_state::StateInUse;
+
+/// Everything that a configuration names.
+#[derive(Debug)]
+pub(crate) struct Sources {
+    pub(crate) filters: SourceSet<FilterSource>,
+    pub(crate) lists: SourceSet<ListSource>,
+    pub(crate) weak_checks: WeakChecks,
+    pub(crate) exceptions: ConfiguredExceptions,
+    pub(crate) services: SourceSet<ServiceSource>,
+    pub(crate) authorizers: SourceSet<AuthorizerSource>,
+}
+
+/// The sources of a new configuration, of which only new ones are loaded.
+pub(crate) struct StagedSources {
+    filters: StagedSet<FilterSource>,
+    lists: StagedSet<ListSource>,
+    weak_checks: WeakChecks,
+    exceptions: ConfiguredExceptions,
+    services: StagedSet<ServiceSource>,
+    authorizers: StagedSet<AuthorizerSource>,
+}
+
+/// The ids of services, by name. An id is never given to another service.
+#[derive(Debug, Default)]
+pub(crate) struct ServiceIds(RefCell<Vec<String>>);
+
+impl ServiceIds {
+    fn assign(&self, name: &str) -> usize {
+        let mut names = self.0.borrow_mut();
+        names.iter().position(|known| known == name).unwrap_or_else(|| {
+            names.push(name.to_owned());
+            names.len() - 1
+        })
+    }
+}
+
+impl Sources {
+    /// No sources.
+    pub(crate) fn none() -> Self {
+        Self {
+            filters: SourceSet::default(),
+            lists: SourceSet::default(),
+            weak_checks: WeakChecks::NONE,
+            exceptions: ConfiguredExceptions::new(&[]),
+            services: SourceSet::default(),
+            authorizers: SourceSet::default(),
+        }
+    }
+
+    /// A dry run of updates on the recent clients of `links`, by the policies and exceptions in
+    /// `config` and by the lists in use whose names stay.
+    pub(crate) fn dry_run(
+        &self,
+        config: &Config,
+        ids: &ServiceIds,
+        links: &JudgementLinks,
+        now: SystemTime,
+    ) -> DryRun {
+        let services = config.services.iter();
+        let services = services.map(|it| (&it.name, &it.policy));
+        let authorizers = config.authorizers.iter().map(|it| (&it.name, &it.policy));
+        let policies = services.chain(authorizers);
+        let policies = policies.map(|(name, policy)| (ids.assign(name), policy.clone())).collect();
+        let stays = |list: &&ListSource| config.lists.iter().any(|it| it.name == list.name());
+        let lists = self.lists.iter().filter(stays);
+        let judges = Judges {
+            filters: self.named_filters(),
+            lists: lists.map(|source| source.list().clone()).collect(),
+            exponents: exponents_of(&config.filters),
+            weak_checks: config.weak_checks,
+            exceptions: config.exceptions.clone(),
+            answers: links.answers.clone(),
+        };
+        DryRun::new(links.recent.clone(), judges, now, policies, ids.0.borrow().clone())
+    }
+
+    /// Loads what is new in `config`. The sources in use do not change.
+    ///
+    /// # Errors
+    /// Returns the errors of all files that cannot be used.
+    pub(crate) fn stage(
+        &self,
+        config: &Config,
+        context: LoadContext<'_>,
+    ) -> Result<StagedSources, LoadErrors> {
+        let filters = self.filters.stage(&config.filters, context);
+        let lists = self.lists.stage(&config.lists, context);
+        let services = self.services.stage(&config.services, context);
+        let authorizers = self.authorizers.stage(&config.authorizers, context);
+        let ((filters, lists), (services, authorizers)) =
+            both(both(filters, lists), both(services, authorizers))?;
+        let exceptions = ConfiguredExceptions::new(&config.exceptions);
+        let weak_checks = config.weak_checks;
+        Ok(StagedSources { filters, lists, weak_checks, exceptions, services, authorizers })
+    }
+
+    /// Puts the staged sources in use.
+    pub(crate) fn apply(
+        &mut self,
+        staged: StagedSources,
+        metrics: &ControlMetrics,
+        now: SystemTime,
+    ) {
+        metrics.remove_configured();
+        let removed_filters = self.filters.apply(staged.filters, now);
+        let removed_lists = self.lists.apply(staged.lists, now);
+        self.services.apply(staged.services, now);
+        self.authorizers.apply(staged.authorizers, now);
+        self.weak_checks = staged.weak_checks;
+        self.exceptions = staged.exceptions;
+        removed_filters.iter().for_each(|name| metrics.remove_filter(name));
+        removed_lists.iter().for_each(|name| metrics.remove_list(name));
+        self.exceptions.set_metrics(metrics);
+    }
+
+    /// Reads every source again if its files have changed, and returns each result. Updates are
+    /// checked by `dry_run` on recent clients.
+    pub(crate) fn refresh(&mut self, now: SystemTime, dry_run: &DryRun) -> Vec<ValueChange> {
+        let mut changes = Vec::new();
+        self.filters.refresh(now, dry_run, &mut changes);
+        self.lists.refresh(now, dry_run, &mut changes);
+        self.services.refresh(now, dry_run, &mut changes);
+        self.authorizers.refresh(now, dry_run, &mut changes);
+        changes
+    }
+
+    /// The filters in use, in the order of the configuration.
+    pub(crate) fn named_filters(&self) -> Vec<Arc<NamedFilter>> {
+        self.filters.iter().map(|source| Arc::clone(source.filter())).collect()
+    }
+
+    /// The state of the sources that outlives a restart.
+    pub(crate) fn state(&self) -> StateInUse {
+        let filters = self.filters.iter().map(FilterSource::saved);
+        let services = self.services.iter().map(|it| (it.name(), it.crl_marks()));
+        let marks = services.chain(self.authorizers.iter().map(|it| (it.name(), it.crl_marks())));
+        let credentials = self.services.iter().flat_map(ServiceSource::saved_files);
+        let of_authorizers = self.authorizers.iter().flat_map(AuthorizerSource::saved_files);
+        StateInUse {
+            files: filters.chain(self.lists.iter().map(ListSource::saved)).collect(),
+            waiting: self.waiting_files(),
+            marks: marks.map(|(name, marks)| (name.to_owned(), marks.clone())).collect(),
+            credentials: credentials.chain(of_authorizers).collect(),
+        }
+    }
+
+    /// Paths of all files that are read again when they change.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &PathBuf> {
+        let guarded = self.filters.paths().chain(self.lists.paths());
+        guarded.chain(self.services.paths()).chain(self.authorizers.paths())
+    }
+}
+
+/// The related exponents of each filter, by name.
+fn exponents_of<'a>(
+    filters: impl IntoIterator<Item = &'a FilterConfig>,
+) -> Vec<(String, RsaExponents)> {
+    let filters = filters.into_iter();
+    filters.map(|filter| (filter.name.clone(), filter.related_exponents)).collect()
+}
+
+/// Calls `load`. If it fails, the time it took is no longer waited for the writers of other files.
+fn timed<T, E>(context: LoadContext<'_>, load: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+    let start = Instant::now();
+    load().inspect_err(|_| context.max_wait.spend(start.elapsed()))
+}

@@ -1,0 +1,97 @@
+//! Checks a downloaded file as a reload would, before it replaces the file that the proxy reads.
+//!
+//! The file in use is the one at the configured path, if it is usable. With a readable state
+//! directory, the newest filter that was in use counts as well. Recent clients are not known here,
+//! so that `max_new_hits` is left to the proxy.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use keygate_core::guard::{ExactList, NamedFilter};
+
+use super::check::{check_filter, needs_operator};
+use super::error::ListFileError;
+use super::filter::read as read_filter;
+use super::list::{lost, read as read_list};
+use crate::config::{FilterConfig, ListConfig, Shrink};
+use crate::saved_state::Watermark;
+use crate::saved_state::file_record::FileRecord;
+use crate::saved_state::rollback_state::RollbackState;
+use crate::sources::filter_rejection::FilterRejection;
+use crate::sources::operator_decision::{GuardFile, NeedsOperator, WaitCause};
+
+/// How a file with half of the entries in use or fewer is treated, which the proxy holds for the
+/// operator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShrunkFile {
+    /// It passes.
+    Allow,
+    /// It is rejected.
+    Refuse,
+}
+
+/// Checks the filter at `config.path`, which would replace the one at `current`.
+///
+/// # Errors
+/// Returns the first check that the filter fails.
+pub fn check_filter_candidate(
+    config: &FilterConfig,
+    current: &Path,
+    state_dir: Option<&Path>,
+    shrunk: ShrunkFile,
+) -> Result<Arc<NamedFilter>, FilterRejection> {
+    let now = SystemTime::now();
+    // Not an error: the proxy makes the same checks, and its user may be another one.
+    let state = RollbackState::read(state_dir).unwrap_or_default();
+    let record = state.find(GuardFile::Filter, &config.name, current).map(|(_, record)| record);
+    let in_use = read_filter(&FilterConfig { path: current.to_owned(), ..config.clone() }).ok();
+    // The filter itself is dropped.
+    let in_use = in_use.map(|it| (*it.file.filter.header(), it.file.filter.explained_entries()));
+    let watermark = in_use.as_ref().map(|(header, _)| Watermark::from_header(header));
+    let watermark = watermark.max(record.map(FileRecord::watermark));
+    let update = check_filter(config, read_filter(config)?, watermark, now)?;
+    let entries =
+        in_use.map(|(_, entries)| entries).or_else(|| record.map(|record| record.entries));
+    let cause =
+        needs_operator::shrunk(entries.unwrap_or(0), update.named.filter.explained_entries());
+    shrunk.ensure_allowed(GuardFile::Filter, cause)?;
+    Ok(update.named)
+}
+
+/// Checks the list at `config.path`, which would replace the one at `current`.
+///
+/// # Errors
+/// Returns the first check that the list fails.
+pub fn check_list_candidate(
+    config: &ListConfig,
+    current: &Path,
+    shrunk: ShrunkFile,
+) -> Result<ExactList, ListFileError> {
+    let in_use = ListConfig { path: current.to_owned(), min_records: 0, ..config.clone() };
+    let in_use = read_list(&in_use, || None).ok().map(|loaded| loaded.list);
+    let update = read_list(config, || in_use.clone())?.list;
+    match config.shrink {
+        Shrink::Allow => {}
+        Shrink::Refuse => {
+            let before = in_use.as_ref().map_or(0, ExactList::len) as u64;
+            let cause = lost(in_use.as_ref(), &update);
+            let cause = cause.or_else(|| needs_operator::shrunk(before, update.len() as u64));
+            shrunk.ensure_allowed(GuardFile::List, cause)?;
+        }
+    }
+    Ok(update)
+}
+
+impl ShrunkFile {
+    fn ensure_allowed(
+        self,
+        file: GuardFile,
+        cause: Option<WaitCause>,
+    ) -> Result<(), NeedsOperator> {
+        match (self, cause) {
+            (Self::Refuse, Some(cause)) => Err(NeedsOperator::new(file, cause)),
+            (Self::Allow, Some(_)) | (Self::Allow | Self::Refuse, None) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! The certificate and key files of a service or an authorizer, and how they are used.
+
+use std::path::{Path, PathBuf};
+
+use keygate_core::guard::{AllowRules, Policy};
+use keygate_core::tls::CertificateRole;
+
+use crate::config::CredentialOwner;
+use crate::config::{
+    AuthorizerConfig, BoundCa, ClientAuthMode, CrlConfig, ExpiredCrl, OpenAccess, Protocol,
+    RevocationDepth, ServiceConfig, UpstreamTlsConfig,
+};
+use crate::sources::credential_unit::CredentialUnit;
+
+/// The configuration keys that name the files with the CAs of clients.
+pub(super) const TRUST_ANCHORS: &str = "client_auth.trust_anchors";
+pub(super) const CAS: &str = "client_auth.cas";
+
+/// The certificate and key files of a service or an authorizer, and how they are used.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CredentialFiles<'a> {
+    pub(super) name: &'a str,
+    /// Certificate and private key for TLS; an authorizer may have none.
+    pub(super) server: Option<(&'a Path, &'a Path)>,
+    /// Names that the certificate should have.
+    pub(super) server_names: &'a [String],
+    /// The CAs of the peers that ask an authorizer.
+    pub(super) asker_ca: Option<&'a Path>,
+    /// The CAs of clients; an authorizer may trust the verification of the host instead.
+    pub(super) trust_anchors: Option<&'a Path>,
+    /// The CAs of clients that may vouch for some names only.
+    pub(super) bound_cas: &'a [BoundCa],
+    /// The rules by name.
+    pub(super) rules: Option<&'a AllowRules>,
+    pub(super) intermediates: Option<&'a Path>,
+    pub(super) crls: &'a [CrlConfig],
+    pub(super) expired_crl: ExpiredCrl,
+    pub(super) mode: ClientAuthMode,
+    pub(super) revocation: RevocationDepth,
+    pub(super) max_new_hits: Option<usize>,
+    pub(super) upstream: Option<(&'a UpstreamTlsConfig, Protocol)>,
+    pub(super) is_authorizer: bool,
+}
+
+impl CredentialFiles<'_> {
+    pub(super) fn owner(&self) -> CredentialOwner {
+        let name = self.name.to_owned();
+        if self.is_authorizer {
+            CredentialOwner::Authorizer(name)
+        } else {
+            CredentialOwner::Service(name)
+        }
+    }
+}
+
+impl<'a> CredentialFiles<'a> {
+    /// The units that are configured.
+    pub(super) fn units(&self) -> impl Iterator<Item = CredentialUnit> + use<> {
+        let units = [
+            (CredentialUnit::AskerCa, self.asker_ca.is_some()),
+            (CredentialUnit::ClientCa, self.cas().next().is_some()),
+            (CredentialUnit::Crls, !self.crls.is_empty()),
+            (CredentialUnit::Server, self.server.is_some()),
+            (CredentialUnit::Upstream, self.upstream.is_some()),
+        ];
+        units.into_iter().filter_map(|(unit, is_configured)| is_configured.then_some(unit))
+    }
+
+    /// The files with the own certificate and its key.
+    pub(super) fn of_server(&self) -> Vec<PathBuf> {
+        let server = self.server.into_iter();
+        server.flat_map(|(certificate, key)| [certificate, key]).map(Path::to_owned).collect()
+    }
+
+    /// The files with the CAs of clients, each with the configuration key that names it.
+    pub(super) fn cas(&self) -> impl Iterator<Item = (&'static str, &'a Path)> + use<'a> {
+        let unbound = self.trust_anchors.map(|path| (TRUST_ANCHORS, path));
+        let bound = self.bound_cas.iter().map(|ca| (CAS, ca.file.as_path()));
+        unbound.into_iter().chain(bound)
+    }
+
+    /// The files with the CAs and CRLs of clients.
+    pub(super) fn of_clients(&self) -> Vec<PathBuf> {
+        let cas = self.cas().map(|(_, path)| path).chain(self.intermediates);
+        cas.map(Path::to_owned).chain(self.crls.iter().map(|crl| crl.path.clone())).collect()
+    }
+
+    /// The files for TLS towards the upstream.
+    pub(super) fn of_upstream(&self) -> Vec<PathBuf> {
+        let Some((tls, _)) = self.upstream else { return Vec::new() };
+        let pair = tls.identity.iter().flat_map(|it| [&it.certificate, &it.private_key]);
+        std::iter::once(&tls.trust_anchors).chain(pair).cloned().collect()
+    }
+
+    /// The configuration key that names the file with the certificates of `role`.
+    pub(super) fn key_of(&self, role: CertificateRole) -> &'static str {
+        match role {
+            CertificateRole::Intermediate => "client_auth.intermediates",
+            CertificateRole::Server => "tls.certificate",
+            CertificateRole::TrustAnchor => {
+                self.cas().next().map_or("tls.client_ca", |(key, _)| key)
+            }
+            CertificateRole::UpstreamClient => "upstream.tls.certificate",
+            CertificateRole::UpstreamTrustAnchor => "upstream.tls.trust_anchors",
+        }
+    }
+
+    /// The file with the certificates of `role`; `None` if two files have some.
+    pub(super) fn path_of(&self, role: CertificateRole) -> Option<&'a Path> {
+        match role {
+            CertificateRole::Intermediate => self.intermediates,
+            CertificateRole::Server => self.server.map(|(certificate, _)| certificate),
+            CertificateRole::TrustAnchor => {
+                let mut paths = self.cas().map(|(_, path)| path).chain(self.asker_ca);
+                paths.next().filter(|_| paths.next().is_none())
+            }
+            CertificateRole::UpstreamClient => {
+                let (tls, _) = self.upstream?;
+                tls.identity.as_ref().map(|identity| identity.certificate.as_path())
+            }
+            CertificateRole::UpstreamTrustAnchor => {
+                self.upstream.map(|(tls, _)| tls.trust_anchors.as_path())
+            }
+        }
+    }
+}
+
+/// A table of the configuration that names certificates, keys, CAs and CRLs.
+pub(crate) trait NamesCredentials {
+    fn credential_files(&self) -> CredentialFiles<'_>;
+
+    /// The decision for each verdict, and the rules by name.
+    fn policy(&self) -> &Policy;
+
+    /// Whether the process may run with a compromised key of the table.
+    fn allows_compromised_own_key(&self) -> bool;
+
+    /// Whether peers may connect that no setting names.
+    fn open_access(&self) -> Option<OpenAccess>;
+}
+
+impl NamesCredentials for ServiceConfig {
+    fn credential_files(&self) -> CredentialFiles<'_> {
+        CredentialFiles {
+            name: &self.name,
+            server: Some((&self.tls.certificate, &self.tls.private_key)),
+            server_names: &self.server_names,
+            asker_ca: None,
+            trust_anchors: self.trust_anchors.as_deref(),
+            bound_cas: &self.cas,
+            rules: self.policy.allow.as_deref(),
+            intermediates: self.intermediates.as_deref(),
+            crls: &self.crls,
+            expired_crl: self.expired_crl,
+            mode: self.client_auth_mode,
+            revocation: self.revocation,
+            max_new_hits: self.max_new_hits,
+            upstream: self.upstream.tls.as_ref().map(|tls| (tls, self.protocol)),
+            is_authorizer: false,
+        }
+    }
+
+    fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    fn allows_compromised_own_key(&self) -> bool {
+        self.allow_compromised_own_key
+    }
+
+    /// A service identifies each client itself.
+    fn open_access(&self) -> Option<OpenAccess> {
+        None
+    }
+}
+
+impl NamesCredentials for AuthorizerConfig {
+    fn credential_files(&self) -> CredentialFiles<'_> {
+        let tls = self.tls.as_ref();
+        CredentialFiles {
+            name: &self.name,
+            server: tls.map(|tls| (tls.certificate.as_path(), tls.private_key.as_path())),
+            server_names: &[],
+            asker_ca: tls.and_then(|tls| tls.client_ca.as_deref()),
+            trust_anchors: self.client_auth.trust_anchors.as_deref(),
+            bound_cas: &self.client_auth.cas,
+            rules: self.policy.allow.as_deref(),
+            intermediates: self.client_auth.intermediates.as_deref(),
+            crls: &self.client_auth.crls,
+            expired_crl: self.client_auth.expired_crl,
+            mode: self.client_auth.mode,
+            revocation: self.client_auth.revocation,
+            max_new_hits: self.client_auth.max_new_hits,
+            upstream: None,
+            is_authorizer: true,
+        }
+    }
+
+    fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    fn allows_compromised_own_key(&self) -> bool {
+        self.allow_compromised_own_key
+    }
+
+    fn open_access(&self) -> Option<OpenAccess> {
+        self.open_access()
+    }
+}

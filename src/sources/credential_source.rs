@@ -1,0 +1,285 @@
+//! The last good state of the certificates, keys, CAs and CRLs of a service or an authorizer.
+
+mod refresh;
+mod report;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use keygate_core::tls::CrlMarks;
+use keygate_core::unix_time;
+use tracing::warn;
+
+use super::client_gates::{ClientGates, ClientUpdate};
+use super::credential_files::{CredentialFiles, NamesCredentials};
+use super::gate::AcceptError;
+use super::rejected_unit::RejectedUnit;
+use super::service_credentials::{
+    Attempt, ClientAuth, KnownClients, PartialUpdate, ServiceCredentials, UpstreamCredentials,
+    read_asker_ca, read_server,
+};
+use super::source_set::Source;
+use super::waiting::Guarded;
+use crate::config::ExpiredCrl;
+use crate::metrics::ControlMetrics;
+use crate::saved_state::saved_credentials::SavedFile;
+use crate::sources::LoadContext;
+use crate::sources::check::dry_run::DryRun;
+use crate::sources::credential_unit::CredentialUnit;
+use crate::sources::error::LoadError;
+use crate::sources::last_good::{LastGood, ReadIf, Reread, ValueChange};
+use crate::sources::last_question::LastQuestion;
+use crate::sources::load_errors::LoadErrors;
+
+/// A configured service or authorizer and the last good state of its files.
+#[derive(Debug)]
+pub(crate) struct CredentialSource<C> {
+    pub(crate) id: usize,
+    pub(crate) config: Arc<C>,
+    pub(crate) credentials: ServiceCredentials,
+    metrics: ControlMetrics,
+    /// The newest CRLs that were in use.
+    crl_marks: CrlMarks,
+    /// The expiries of CRLs up to this time were logged and applied, in seconds since the Unix
+    /// epoch.
+    crls_checked_at: u64,
+    /// When files with a CRL that is dated in the future are read again, in seconds since the Unix
+    /// epoch.
+    retry_at: Option<u64>,
+    /// The units that were rejected at their last check.
+    rejected: Vec<RejectedUnit>,
+    /// Whether copies of CAs or CRLs of clients are in use, because their files were rejected at the
+    /// start.
+    has_copies: bool,
+    /// Hold updates of CAs and CRLs that wait for the operator.
+    pub(super) gates: ClientGates,
+    /// The files of the last update, if it changed what is in use.
+    updated: Option<String>,
+    /// When an authorizer was asked last.
+    pub(crate) last_question: LastQuestion,
+}
+
+impl<C: NamesCredentials + Clone + PartialEq> Source for CredentialSource<C> {
+    type Config = C;
+
+    fn config(&self) -> &C {
+        &self.config
+    }
+
+    fn name(&self) -> &str {
+        self.config.credential_files().name
+    }
+
+    fn replaced_by<'a>(
+        config: &C,
+        in_use: &'a [Self],
+        context: LoadContext<'_>,
+    ) -> Option<&'a Self> {
+        let id = context.ids.assign(config.credential_files().name);
+        former(in_use, id, config, &context.configured.names())
+    }
+
+    /// Reads the files of a service for the first time. `before` is the same service in the
+    /// previous configuration.
+    ///
+    /// # Errors
+    /// Returns the errors of all files that cannot be used. One of them is a CRL that is older than
+    /// one that was in use.
+    fn load(
+        config: &C,
+        before: Option<&Self>,
+        context: LoadContext<'_>,
+    ) -> Result<Self, LoadErrors> {
+        let (id, now) =
+            (context.ids.assign(config.credential_files().name), unix_time::seconds(context.now));
+        let own = before.filter(|before| before.id == id).map(|before| &before.crl_marks);
+        let configured = context.configured.names();
+        let files = config.credential_files();
+        let mut crl_marks = context.crl_state.marks(files.name, own, &configured);
+        let in_use = before.map(|before| before.credentials.clients.get());
+        let (is_reload, kept, marks) = (false, None, &crl_marks);
+        let known_files =
+            before.map(|before| (&before.credentials, before.config.credential_files()));
+        let paths = files.of_clients();
+        let has_same_files = known_files.is_some_and(|(_, known)| known.of_clients() == paths);
+        let attempt = Attempt::All;
+        let removed = context.rollback.removed_services(&configured);
+        let removed = removed.as_slice();
+        let known = KnownClients { in_use, attempt, is_reload, kept, removed, marks, now };
+        let mut gates = match before {
+            Some(before) if has_same_files => before.gates.clone().renamed(files.name),
+            Some(before) => ClientGates::new(before.gates.waiting(), &paths, files.name),
+            None => {
+                let waiting = context.rollback.waiting_files(files.name, &configured);
+                ClientGates::new(waiting, &paths, files.name)
+            }
+        };
+        let (credentials, rejection) =
+            ServiceCredentials::load(files, known_files, known, (id, &mut gates), context)?;
+        if let Some(before) = before
+            && !credentials.clients.get().changed_since(before.credentials.clients.get()).is_empty()
+        {
+            gates.untried = context.dry_run.untried(Some(before.id), files.max_new_hits);
+        }
+        credentials.crls().raise(&mut crl_marks);
+        let mut source = Self {
+            id,
+            config: Arc::new(config.clone()),
+            credentials,
+            metrics: context.metrics.clone(),
+            crl_marks,
+            // A CRL may have expired since the last check, and the verifier may be the same.
+            crls_checked_at: before.map_or(now, |before| before.crls_checked_at),
+            retry_at: rejection.as_ref().and_then(refresh::retry_at),
+            rejected: Vec::new(),
+            has_copies: rejection.is_some() && before.is_none_or(|before| before.has_copies),
+            gates,
+            updated: before.and_then(|before| before.updated.clone()),
+            last_question: before.map(|it| it.last_question.clone()).unwrap_or_default(),
+        };
+        if let Some(errors) = rejection {
+            source.rejected = RejectedUnit::all(&errors);
+            let reason = source.rejected.first().map(RejectedUnit::reason);
+            source.credentials.clients.record_rejection(reason, &errors, context.now);
+        }
+        Ok(source)
+    }
+
+    /// Logs and counts the first values, which are now in use.
+    fn log_and_count_first_load(&mut self, now: SystemTime) {
+        self.gates.log_accepted();
+        for warning in self.warnings(now) {
+            warning.log();
+        }
+        if let Some(max_new_hits) = &self.gates.untried {
+            warn!(service = self.name(), max_new_hits, "max_new_hits was not checked");
+        }
+        for unit in self.config.credential_files().units() {
+            match self.rejected.iter().find(|rejected| rejected.unit == unit) {
+                Some(rejected) => {
+                    rejected.record(self.name(), &self.metrics, self.gates.acceptable());
+                }
+                None => self.count_loaded(unit),
+            }
+        }
+    }
+
+    /// Reads the files of each unit again if one of them has changed, and applies the expiry of a
+    /// CRL. Returns the result of each.
+    fn refresh(&mut self, now: SystemTime, dry_run: &DryRun) -> Vec<ValueChange> {
+        vec![
+            self.refresh_clients(now, dry_run),
+            self.refresh_unit(
+                CredentialUnit::Server,
+                now,
+                |it| &mut it.server,
+                |files, _| read_server(files),
+            ),
+            self.refresh_unit(
+                CredentialUnit::AskerCa,
+                now,
+                |it| &mut it.asker_ca,
+                |files, _| read_asker_ca(files),
+            ),
+            self.refresh_unit(
+                CredentialUnit::Upstream,
+                now,
+                |it| &mut it.upstream,
+                UpstreamCredentials::read,
+            ),
+            // The writer of a file must not delay the expiry of a CRL.
+            self.apply_crl_expiry(now),
+        ]
+    }
+
+    fn paths(&self) -> impl Iterator<Item = &PathBuf> {
+        let ServiceCredentials { server, asker_ca, clients, upstream, client_verifier: _ } =
+            &self.credentials;
+        let paths = [server.paths(), asker_ca.paths(), clients.paths(), upstream.paths()];
+        paths.into_iter().flatten()
+    }
+}
+
+impl<C: NamesCredentials + Clone + PartialEq> CredentialSource<C> {
+    /// When clients are next rejected because a CRL expires, in seconds since the Unix epoch.
+    /// `None` if expired CRLs are accepted or no CRL is left that expires.
+    fn next_crl_expiry(&self) -> Option<u64> {
+        match self.config.credential_files().expired_crl {
+            ExpiredCrl::Accept => None,
+            ExpiredCrl::Reject => self.credentials.crls().next_update_after(self.crls_checked_at),
+        }
+    }
+
+    /// Time until clients are rejected because a CRL expires, or until a rejected CRL is due.
+    /// `None` if neither happens.
+    pub(crate) fn time_to_crl_check(&self, now: SystemTime) -> Option<Duration> {
+        let next = self.next_crl_expiry().into_iter().chain(self.retry_at).min()?;
+        let next = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(next))?;
+        Some(next.duration_since(now).unwrap_or_default())
+    }
+
+    /// The newest CRLs that were in use.
+    pub(crate) fn crl_marks(&self) -> &CrlMarks {
+        &self.crl_marks
+    }
+
+    /// The error of rustls about the certificates and keys.
+    pub(crate) fn tls_error(&self, source: rustls::Error) -> LoadError {
+        LoadError::Tls { owner: self.config.credential_files().owner(), key: "tls", source }
+    }
+
+    /// Whether the service may run with compromised keys of its own.
+    pub(crate) fn tolerates_compromised_keys(&self) -> bool {
+        self.config.allows_compromised_own_key()
+    }
+
+    /// How many of certificate, CAs and server names `config` shares, which may be this service under
+    /// another name; 0 if it shares neither the certificate nor the CAs.
+    pub(super) fn likeness(&self, config: &C) -> usize {
+        let [one, other] = [&*self.config, config].map(NamesCredentials::credential_files);
+        let files = [
+            one.server.is_some() && one.server == other.server,
+            one.cas().next().is_some() && one.cas().eq(other.cas()),
+        ];
+        let files = files.into_iter().filter(|is_same| *is_same).count();
+        files.saturating_add(usize::from(files > 0 && one.server_names == other.server_names))
+    }
+
+    /// Id of the service.
+    pub(crate) fn id(&self) -> usize {
+        self.id
+    }
+
+    /// The files with the CAs and CRLs of clients in use.
+    pub(crate) fn saved_files(&self) -> impl Iterator<Item = SavedFile> {
+        self.credentials.saved_files(self.config.credential_files())
+    }
+}
+
+impl<C: NamesCredentials> Guarded for CredentialSource<C> {
+    fn accept(&mut self, sha256: &[u8; 32], peer: &str) -> Result<(), AcceptError> {
+        self.gates.accept(self.config.credential_files().name, sha256, peer)
+    }
+
+    fn problem_of(&self, sha256: &[u8; 32]) -> Option<String> {
+        self.gates.hold(sha256).then(|| self.credentials.clients.problem())
+    }
+}
+
+/// The source in use with this `id`. Otherwise, of those whose name is not among the `configured` ones,
+/// the one that is most like `config`; `None` if several are.
+pub(super) fn former<'a, C: NamesCredentials + Clone + PartialEq>(
+    in_use: &'a [CredentialSource<C>],
+    id: usize,
+    config: &C,
+    configured: &[&str],
+) -> Option<&'a CredentialSource<C>> {
+    let same = in_use.iter().find(|it| it.id() == id);
+    same.or_else(|| {
+        let removed = || in_use.iter().filter(|it| !configured.contains(&it.name()));
+        let likeness = removed().map(|it| it.likeness(config)).max().filter(|it| *it > 0)?;
+        let mut alike = removed().filter(|it| it.likeness(config) == likeness);
+        alike.next().filter(|_| alike.next().is_none())
+    })
+}

@@ -1,0 +1,132 @@
+//! Metrics, reports and warnings about the files in use of a service or an authorizer.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use keygate_core::guard::{Depth, Guard};
+use keygate_core::spki;
+use keygate_core::tls::{AnchorCounts, CertificateRole, CertificateSummary, TrustAnchors};
+
+use super::{CredentialSource, NamesCredentials, RejectedUnit, ServiceCredentials};
+use crate::sources::credential_unit::{CredentialRejectionReason, CredentialUnit};
+use crate::sources::crl_rejection_reason::CrlRejectionReason;
+use crate::sources::expiry::Expiry;
+use crate::sources::own_key::OwnKey;
+use crate::sources::report::ReloadReport;
+use crate::sources::source_set::Source;
+use crate::sources::warning::{COPY_IN_USE, Warning};
+
+impl<C: NamesCredentials + Clone + PartialEq> CredentialSource<C> {
+    /// Sets the metrics of all units, and those that show when certificates and CRLs expire.
+    pub(crate) fn set_metrics(&self) {
+        use CertificateRole::{Server, TrustAnchor, UpstreamClient};
+        for role in [Server, UpstreamClient, TrustAnchor] {
+            if let Some(expiry) = self.expiry(role) {
+                self.metrics.set_certificate_not_after(self.name(), role, expiry as f64);
+            }
+        }
+        for unit in self.config.credential_files().units() {
+            let is_usable = !self.rejected.iter().any(|rejected| rejected.unit == unit);
+            if unit == CredentialUnit::Crls {
+                let crls = self.credentials.crls();
+                let entries = crls.lists().iter().map(|(list, _)| list.entries()).sum();
+                let next_update = crls.next_update();
+                self.metrics.show_crls::<CrlRejectionReason>(self.name(), next_update, entries);
+                self.metrics.set_crl_last_reload_successful(self.name(), is_usable);
+            } else {
+                self.metrics.show_credentials::<CredentialRejectionReason>(
+                    self.name(),
+                    unit,
+                    is_usable,
+                );
+            }
+        }
+    }
+
+    /// The last attempt to read the files of each unit, as one.
+    pub(in crate::sources) fn last_reload(&self) -> ReloadReport {
+        let ServiceCredentials { server, asker_ca, clients, upstream, client_verifier: _ } =
+            &self.credentials;
+        let (mut last, mut clients) = (server.last_reload(), clients.last_reload());
+        let is_copied = self.copied().next().is_some();
+        for error in clients.error.iter_mut().filter(|_| is_copied) {
+            error.push_str(COPY_IN_USE);
+        }
+        let others = [asker_ca.last_reload(), clients, upstream.last_reload()];
+        others.into_iter().for_each(|other| last.join(other));
+        let rejected = self.rejected.iter().min_by_key(|rejected| rejected.waits());
+        last.reason = rejected.map(RejectedUnit::reason).filter(|_| last.error.is_some());
+        last.files.clone_from(&self.updated);
+        last
+    }
+
+    /// The keys that are weak, in a filter or on a list: of the service's own certificates, and of
+    /// the CAs that it trusts on either side.
+    pub(crate) fn compromised_keys(&self, guard: &Guard, now: SystemTime) -> Vec<OwnKey> {
+        let keys = self.credentials.certificates().filter_map(|(role, cert)| {
+            let verdict = guard.judge(std::slice::from_ref(cert), Depth::Leaf, now);
+            let is_listed = verdict.hit().is_some() || verdict.listing().is_some();
+            let is_compromised = is_listed || verdict.weakness().is_some();
+            is_compromised.then(|| OwnKey {
+                owner: self.config.credential_files().owner(),
+                key: self.config.credential_files().key_of(role),
+                role,
+                certificate: CertificateSummary::new(cert),
+                verdict,
+            })
+        });
+        keys.collect()
+    }
+
+    /// The rejected units in whose place copies are in use since the start.
+    fn copied(&self) -> impl Iterator<Item = &RejectedUnit> {
+        let is_copied = |unit: &CredentialUnit| CredentialUnit::OF_CLIENTS.contains(unit);
+        self.rejected.iter().filter(move |rejected| self.has_copies && is_copied(&rejected.unit))
+    }
+
+    /// The conditions of the files that an operator must mend.
+    pub(crate) fn warnings(&self, now: SystemTime) -> Vec<Warning> {
+        let files = self.config.credential_files();
+        let last_good =
+            self.copied().map(|rejected| Warning::last_good_files(&files.owner(), &rejected.error));
+        let others = self.credentials.warnings(files, now);
+        last_good.chain(others).chain(open_access(self.config.as_ref())).collect()
+    }
+
+    /// Expiry of the certificate with this role that expires first, in seconds since the Unix epoch; 0
+    /// if it cannot be parsed.
+    pub(in crate::sources) fn expiry(&self, role: CertificateRole) -> Option<u64> {
+        let certificates = self.credentials.certificates().filter(|(it, _)| *it == role);
+        certificates.map(|(_, it)| spki::not_after(it).unwrap_or_default().as_secs()).min()
+    }
+
+    /// The numbers of certificates among the trust anchors.
+    pub(in crate::sources) fn anchor_counts(&self) -> AnchorCounts {
+        self.credentials.trust_anchors().map(TrustAnchors::counts).unwrap_or_default()
+    }
+
+    /// The expiries of the service: in each role the certificate that expires first, and the CRL
+    /// that expires first.
+    pub(crate) fn expiries(&self) -> Vec<Expiry> {
+        let credentials = &self.credentials;
+        let files = self.config.credential_files();
+        let mut expiries: BTreeMap<&str, Expiry> = BTreeMap::new();
+        for (role, certificate) in credentials.certificates() {
+            let path = files.path_of(role);
+            let expiry = Expiry::of_certificate(self.name(), role, certificate, path);
+            let first = expiries.entry(role.as_str()).or_insert_with(|| expiry.clone());
+            if expiry.at < first.at {
+                *first = expiry;
+            }
+        }
+        let crls = credentials.crls().lists().into_iter();
+        let crl = crls.min_by_key(|(list, _)| list.next_update);
+        let crl = crl.map(|(list, path)| Expiry::of_crl(self.name(), list.next_update, path));
+        expiries.into_values().chain(crl).collect()
+    }
+}
+
+fn open_access(config: &impl NamesCredentials) -> Option<Warning> {
+    let owner = config.credential_files().owner();
+    config.open_access().map(|access| Warning::open_access(&owner, access))
+}

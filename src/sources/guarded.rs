@@ -1,0 +1,516 @@
+//! A file by which keys are judged, a filter or an exact list, with its last good value.
+//!
+//! | event | file | result |
+//! | --- | --- | --- |
+//! | start | usable | in use |
+//! | start | rejected, or needs the operator | the copy in the state directory, else an error |
+//! | new settings | rejected | the configuration is rejected |
+//! | new settings | needs the operator | the value in use, if it passes the new checks |
+//! | reload | content in use | stays, with a new signature |
+//! | reload | rejected | the value in use stays |
+//! | reload | needs the operator | the value in use stays until the operator accepts the update |
+
+use std::cell::OnceCell;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use data_encoding::HEXLOWER;
+use tracing::{info, warn};
+
+use super::check::dry_run::{DryRun, NewHits};
+use super::check::rollback::MAX_CLOCK_SKEW;
+use super::context::LoadContext;
+use super::failure::{FileRejection, ReadError};
+use super::gate::{AcceptError, Gate};
+use super::last_good::{LastGood, ReadIf, Reread, Unusable, ValueChange};
+use super::load_errors::LoadErrors;
+use super::operator_decision::{GuardFile, NeedsOperator, WaitCause};
+use super::report::{ReloadReport, WaitingReport};
+use super::source_set::Source;
+use super::timed;
+use super::waiting::Guarded;
+use super::warning::Warning;
+use crate::metrics::{ControlMetrics, GuardedFileMetrics, Label, ReloadResult};
+use crate::saved_state::Watermark;
+use crate::saved_state::file_record::FileRecord;
+
+/// The value that is read from a file by which keys are judged.
+pub(crate) trait GuardedFile: Clone + fmt::Debug {
+    const KIND: GuardFile;
+    /// Whether an update at a start is compared with the copy in the state directory. The record of a
+    /// filter has the SHA-256 of the copy, so that a large file need not be read.
+    const COMPARES_WITH_COPY: bool;
+    type Config: Clone + PartialEq + fmt::Debug;
+    /// The content that was read from the file, before the checks of [`GuardedFile::check`].
+    type Content;
+    type Rejection: FileRejection;
+    type Metrics: GuardedFileMetrics<<Self::Rejection as FileRejection>::Reason> + fmt::Debug;
+
+    fn settings(config: &Self::Config) -> GuardedSettings<'_>;
+
+    /// Paths of all files that are read.
+    fn paths(config: &Self::Config) -> Vec<PathBuf>;
+
+    fn metrics(metrics: &ControlMetrics, name: &str) -> Self::Metrics;
+
+    /// Reads the file, in whose place `in_use` is used.
+    fn read(
+        config: &Self::Config,
+        in_use: &dyn Fn() -> Option<Self>,
+    ) -> Result<Self::Content, Self::Rejection>;
+
+    /// Checks `content`, which must not be older than `watermark`.
+    fn check(
+        config: &Self::Config,
+        content: Self::Content,
+        watermark: Option<Watermark>,
+        now: SystemTime,
+    ) -> Result<Self, Self::Rejection>;
+
+    /// The copy in the state directory, if there is one that passes every check. Logs why one cannot
+    /// be used.
+    fn copy(
+        config: &Self::Config,
+        record: Option<(&str, &FileRecord)>,
+        context: LoadContext<'_>,
+    ) -> Option<Self>;
+
+    /// This value under new settings while an update waits; `None` if the file must be usable.
+    fn under_new_settings(
+        &self,
+        config: &Self::Config,
+        now: SystemTime,
+    ) -> Result<Option<Self>, Self::Rejection>;
+
+    /// The errors of a file that has no usable value. `file` is the configuration.
+    fn errors(config: &Self::Config, error: Self::Rejection, file: Option<&Path>) -> LoadErrors;
+
+    /// Whether `content` is the content of this value.
+    fn has_content(&self, content: &Self::Content) -> bool;
+
+    /// Whether `other` has the same keys.
+    fn judges_like(&self, other: &Self) -> bool;
+
+    /// Takes the signature of the same `content`, which may have been signed again.
+    fn adopt(&mut self, content: Self::Content);
+
+    fn sha256(&self) -> &[u8; 32];
+
+    fn entries(&self) -> u64;
+
+    fn watermark(&self) -> Option<Watermark>;
+
+    /// Why `update` lost so much of this value that the operator must decide.
+    fn lost(&self, update: &Self) -> Option<WaitCause>;
+
+    /// The recent clients that this value would reject.
+    fn new_hits(&self, dry_run: &DryRun) -> NewHits;
+
+    /// This value as an update that waits.
+    fn waiting(&self, entries_before: u64, hits: NewHits, max: Option<usize>) -> WaitingReport;
+
+    /// The faults that an operator must mend, apart from the age.
+    fn faults(&self, config: &Self::Config, now: SystemTime) -> Vec<Warning>;
+
+    /// The warning that the value is older than `max_age`.
+    fn overdue(&self, config: &Self::Config, now: SystemTime) -> Option<Warning>;
+
+    /// Whether `max_age` is set, and the age is not known.
+    fn is_ageless(&self, config: &Self::Config, now: SystemTime) -> bool;
+
+    /// The warning that the copy is in use, because the file was rejected.
+    fn copy_in_use(config: &Self::Config, rejection: &Self::Rejection) -> Warning;
+
+    /// Logs the value, which replaces one with this number of entries.
+    fn log_loaded(&self, before: Option<u64>, untried: Option<&str>);
+
+    fn count_loaded(&self, metrics: &Self::Metrics, now: SystemTime);
+}
+
+/// The settings that filters and lists have in common.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct GuardedSettings<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) path: &'a Path,
+    pub(crate) max_new_hits: Option<usize>,
+    /// Whether an update with few entries is used without the operator.
+    pub(crate) may_shrink: bool,
+}
+
+/// A configured filter or list and the last good state of its file.
+#[derive(Debug)]
+pub(crate) struct GuardedSource<F: GuardedFile> {
+    config: F::Config,
+    metrics: F::Metrics,
+    file: LastGood<F>,
+    is_stale: bool,
+    /// Whether the value in use comes from the state directory, because its file was rejected at
+    /// the start.
+    is_last_good: bool,
+    /// The last rejection, unless the file was loaded since.
+    rejection: Option<F::Rejection>,
+    /// The report of the last rejection, kept when the file is loaded.
+    last_rejection: Option<ReloadReport>,
+    /// Holds rejected updates that may be used later without a change of the file.
+    gate: Gate,
+}
+
+impl<F: GuardedFile> Source for GuardedSource<F> {
+    type Config = F::Config;
+
+    fn config(&self) -> &F::Config {
+        &self.config
+    }
+
+    fn name(&self) -> &str {
+        F::settings(&self.config).name
+    }
+
+    fn replaced_by<'a>(
+        config: &F::Config,
+        in_use: &'a [Self],
+        _: LoadContext<'_>,
+    ) -> Option<&'a Self> {
+        let GuardedSettings { name, path, .. } = F::settings(config);
+        let same = in_use.iter().find(|known| known.name() == name);
+        same.or_else(|| in_use.iter().find(|known| known.path() == path))
+    }
+
+    /// Reads the file for the first time, or under other settings than `before`, the source in use
+    /// with the same name or path.
+    ///
+    /// # Errors
+    /// Returns an error if the file is rejected, and nothing can be used in its place.
+    fn load(
+        config: &F::Config,
+        before: Option<&Self>,
+        context: LoadContext<'_>,
+    ) -> Result<Self, LoadErrors> {
+        let settings = F::settings(config);
+        let record = context.rollback.find(F::KIND, settings.name, settings.path);
+        let copy = OnceCell::new();
+        let copy = || copy.get_or_init(|| F::copy(config, record, context)).clone();
+        let in_use = || match before {
+            Some(before) => Some(before.value().clone()),
+            None if F::COMPARES_WITH_COPY => copy(),
+            None => None,
+        };
+        let record = record.map(|(_, record)| record);
+        let known_gate = before.map(|before| (&before.gate, before.value().entries()));
+        let known_gate = Gate::from_known(F::KIND, settings.name, known_gate, record, context.now);
+        let mut gate = known_gate.clone();
+        let read = || {
+            gate.clone_from(&known_gate); // the result of an earlier attempt was dropped
+            first_value(config, &in_use, record, &mut gate, context)
+        };
+        let paths = F::paths(config);
+        let loaded =
+            timed(context, || LastGood::try_load(paths, context.now, context.max_wait, read));
+        let (file, is_last_good, rejection) = match loaded {
+            Ok(file) => {
+                gate.forget_waiting();
+                (file, false, None)
+            }
+            Err(Unusable { error, files }) => {
+                let (value, is_last_good, error) =
+                    in_place_of_file(config, before, copy, error, context)?;
+                (files.in_place(value, context.now), is_last_good, Some(error))
+            }
+        };
+        let metrics = F::metrics(context.metrics, settings.name);
+        let (is_stale, last_rejection) = (false, None);
+        let config = config.clone();
+        Ok(Self { config, metrics, file, is_stale, is_last_good, rejection, last_rejection, gate })
+    }
+
+    /// Logs and counts the first value, which is now in use, and why the file is not in use.
+    fn log_and_count_first_load(&mut self, now: SystemTime) {
+        let sha256 = HEXLOWER.encode(self.value().sha256());
+        if self.gate.has_accepted(&sha256) {
+            self.record_use(&sha256, now);
+        }
+        self.log_and_count_loaded(None, now);
+        if let Some(max_new_hits) = &self.gate.untried {
+            let [filter, list] = self.names();
+            warn!(filter, list, max_new_hits, "max_new_hits was not checked");
+        }
+        if let Some(rejection) = self.rejection.take() {
+            self.reject(rejection, now);
+        }
+    }
+
+    /// Reads the file again if one of its files has changed, or if a pending update may be used now.
+    /// An update is checked by a dry run on recent clients.
+    fn refresh(&mut self, now: SystemTime, dry_run: &DryRun) -> Vec<ValueChange> {
+        self.check_age(now);
+        let read_if = if self.gate.may_be_used(now) { ReadIf::Always } else { ReadIf::Changed };
+        let read = |in_use: &F| F::read(&self.config, &|| Some(in_use.clone()));
+        let change = match self.file.reread(read_if, now, read) {
+            Reread::Pending => ValueChange::Pending,
+            Reread::Read(Ok(content)) => self.update(content, now, dry_run),
+            Reread::Read(Err(rejection)) => self.reject(rejection, now),
+            Reread::Unchanged => ValueChange::Same,
+        };
+        vec![change]
+    }
+
+    fn paths(&self) -> impl Iterator<Item = &PathBuf> {
+        self.file.paths().iter()
+    }
+}
+
+impl<F: GuardedFile> GuardedSource<F> {
+    fn log_and_count_loaded(&mut self, before: Option<u64>, now: SystemTime) {
+        self.value().count_loaded(&self.metrics, now);
+        self.metrics.set_last_good_in_use(self.is_last_good);
+        self.value().log_loaded(before, self.gate.untried.as_deref());
+        self.timeless_warnings(now).iter().for_each(Warning::log);
+        self.check_age(now);
+    }
+
+    /// The faults of the value in use that an operator must mend.
+    pub(crate) fn warnings(&self, now: SystemTime) -> Vec<Warning> {
+        let overdue = self.value().overdue(&self.config, now);
+        self.timeless_warnings(now).into_iter().chain(overdue).collect()
+    }
+
+    fn timeless_warnings(&self, now: SystemTime) -> Vec<Warning> {
+        let rejection = self.rejection.as_ref().filter(|_| self.is_last_good);
+        let copy = rejection.map(|rejection| F::copy_in_use(&self.config, rejection));
+        copy.into_iter().chain(self.value().faults(&self.config, now)).collect()
+    }
+
+    fn update(&mut self, content: F::Content, now: SystemTime, dry_run: &DryRun) -> ValueChange {
+        // Otherwise every connection would be judged again.
+        if self.value().has_content(&content) {
+            if self.rejection.is_some() {
+                let ([filter, list], path) = (self.names(), self.path().display());
+                info!(filter, list, %path, "{} file is usable again", F::KIND.as_str());
+            }
+            self.clear_rejection();
+            self.file.get_mut().adopt(content);
+            self.file.record_unchanged(now);
+            self.metrics.checks().record_usable(ReloadResult::Unchanged);
+            return ValueChange::Same;
+        }
+        match self.check(content, now, dry_run) {
+            Ok(update) => self.activate(update, now),
+            Err(rejection) => self.reject(rejection, now),
+        }
+    }
+
+    /// The update in `content`, if it needs no operator, or if an operator has accepted it.
+    fn check(
+        &mut self,
+        content: F::Content,
+        now: SystemTime,
+        dry_run: &DryRun,
+    ) -> Result<F, F::Rejection> {
+        let update = F::check(&self.config, content, self.value().watermark(), now)?;
+        let in_use = self.file.get();
+        ensure_may_be_used(&self.config, &mut self.gate, Some(in_use), &update, dry_run, false)?;
+        self.gate.untried = dry_run.untried(None, F::settings(&self.config).max_new_hits);
+        Ok(update)
+    }
+
+    fn activate(&mut self, update: F, now: SystemTime) -> ValueChange {
+        let before = self.value().entries();
+        self.record_use(&HEXLOWER.encode(update.sha256()), now);
+        self.clear_rejection();
+        self.file.replace(update, now);
+        self.log_and_count_loaded(Some(before), now);
+        ValueChange::Replaced
+    }
+
+    /// Records that the update with this SHA-256, in hex, replaces the value.
+    fn record_use(&mut self, sha256: &str, now: SystemTime) {
+        if let Some(accepted) = self.gate.record_use(sha256, self.value().entries(), now) {
+            accepted.log();
+            self.metrics.accepted().inc();
+        }
+    }
+
+    fn reject(&mut self, rejection: F::Rejection, now: SystemTime) -> ValueChange {
+        self.gate.record_rejection(rejection.needs_operator(), rejection.failure());
+        if let Some(updated) = rejection.future() {
+            self.gate.hold_until(updated.saturating_sub(MAX_CLOCK_SKEW));
+        }
+        let reason = rejection.reason();
+        if !self.file.record_rejection(Some(reason.as_str()), &rejection, now) {
+            return ValueChange::Same;
+        }
+        self.metrics.checks().record_rejected(reason);
+        let (waiting, [filter, list]) = (self.gate.acceptable(), self.names());
+        warn!(
+            filter,
+            list,
+            path = %self.path().display(),
+            reason = reason.as_str(),
+            error = %rejection,
+            revision_in_use = self.value().watermark().map(|watermark| watermark.revision),
+            sha256 = waiting.map(|waiting| waiting.sha256.as_str()),
+            clients = waiting.map(WaitingReport::client_list).filter(|list| !list.is_empty()),
+            "{} update rejected, keeping the one in use",
+            F::KIND.as_str()
+        );
+        self.last_rejection = Some(self.file.last_reload());
+        self.rejection = Some(rejection);
+        ValueChange::Same
+    }
+
+    /// Forgets the rejection, because the file is in use now.
+    fn clear_rejection(&mut self) {
+        self.rejection = None;
+        self.gate.clear();
+        self.is_last_good = false;
+        self.metrics.set_last_good_in_use(false);
+    }
+
+    /// Logs once when the value in use becomes older than `max_age`, and sets its metric. A value of
+    /// unknown age counts as stale; its warning is one of its faults.
+    fn check_age(&mut self, now: SystemTime) {
+        let overdue = self.value().overdue(&self.config, now);
+        let is_stale = overdue.is_some() || self.value().is_ageless(&self.config, now);
+        self.metrics.set_stale(is_stale);
+        if let Some(warning) = overdue.filter(|_| !self.is_stale) {
+            warning.log();
+        }
+        self.is_stale = is_stale;
+    }
+
+    /// The name as the fields `filter` and `list` of a log line.
+    fn names(&self) -> [Option<&str>; 2] {
+        [GuardFile::Filter, GuardFile::List]
+            .map(|kind| Some(self.name()).filter(|_| kind == F::KIND))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        F::settings(&self.config).path
+    }
+
+    /// The value in use.
+    pub(crate) fn value(&self) -> &F {
+        self.file.get()
+    }
+
+    /// The value in use, for changes to its parts that do not come from files.
+    pub(super) fn value_mut(&mut self) -> &mut F {
+        self.file.get_mut()
+    }
+
+    pub(super) fn file(&self) -> &LastGood<F> {
+        &self.file
+    }
+
+    pub(super) fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    pub(super) fn is_stale(&self) -> bool {
+        self.is_stale
+    }
+
+    pub(super) fn is_last_good(&self) -> bool {
+        self.is_last_good
+    }
+
+    pub(super) fn last_rejection(&self) -> Option<&ReloadReport> {
+        self.last_rejection.as_ref()
+    }
+}
+
+impl<F: GuardedFile> Guarded for GuardedSource<F> {
+    fn accept(&mut self, sha256: &[u8; 32], peer: &str) -> Result<(), AcceptError> {
+        self.gate.accept(sha256, peer)
+    }
+
+    fn problem_of(&self, sha256: &[u8; 32]) -> Option<String> {
+        (self.value().sha256() != sha256).then(|| self.file.problem())
+    }
+}
+
+/// The value in the file, if it needs no operator in place of the value in use or of the copy, which
+/// `record` is about.
+fn first_value<F: GuardedFile>(
+    config: &F::Config,
+    in_use: &dyn Fn() -> Option<F>,
+    record: Option<&FileRecord>,
+    gate: &mut Gate,
+    context: LoadContext<'_>,
+) -> Result<F, F::Rejection> {
+    let content = F::read(config, in_use)?;
+    let in_use = in_use();
+    let watermark = match &in_use {
+        Some(in_use) => in_use.watermark(),
+        None => record.map(FileRecord::watermark),
+    };
+    let update = F::check(config, content, watermark, context.now)?;
+    let sha256 = HEXLOWER.encode(update.sha256());
+    let is_known = match &in_use {
+        Some(in_use) => in_use.judges_like(&update),
+        None => record.is_some_and(|record| record.last_good.as_deref() == Some(&*sha256)),
+    };
+    if is_known {
+        return Ok(update);
+    }
+    gate.wait_for(context.rollback.waiting(F::KIND, &sha256));
+    let (dry_run, is_start) = (context.dry_run, context.is_start);
+    ensure_may_be_used(config, gate, in_use.as_ref(), &update, dry_run, is_start)?;
+    let had_value = in_use.is_some() || record.is_some_and(FileRecord::was_in_use);
+    let limit = F::settings(config).max_new_hits.filter(|_| had_value);
+    gate.untried = dry_run.untried(None, limit);
+    Ok(update)
+}
+
+/// The value in place of a file that is rejected because of `error`: the `copy` at a start, and the
+/// value in use under new settings while an update waits. The second value is whether it comes from
+/// the state directory.
+fn in_place_of_file<F: GuardedFile>(
+    config: &F::Config,
+    before: Option<&GuardedSource<F>>,
+    copy: impl FnOnce() -> Option<F>,
+    error: F::Rejection,
+    context: LoadContext<'_>,
+) -> Result<(F, bool, F::Rejection), LoadErrors> {
+    let failed = |error| Err(F::errors(config, error, context.file));
+    let Some(before) = before else {
+        return match copy() {
+            Some(value) => Ok((value, true, error)),
+            None => failed(error.without_file_in_use()),
+        };
+    };
+    // The value in use has another name, which the operator knows.
+    if before.name() != F::settings(config).name {
+        return failed(error.without_file_in_use());
+    }
+    if error.waits().is_none() {
+        return failed(error);
+    }
+    match before.value().under_new_settings(config, context.now) {
+        Ok(Some(value)) => Ok((value, before.is_last_good, error)),
+        Ok(None) => failed(error),
+        Err(error) => failed(error),
+    }
+}
+
+/// Checks that `update` may replace the value `before` without an operator, or was accepted by one.
+fn ensure_may_be_used<F: GuardedFile>(
+    config: &F::Config,
+    gate: &mut Gate,
+    before: Option<&F>,
+    update: &F,
+    dry_run: &DryRun,
+    is_start: bool,
+) -> Result<(), NeedsOperator> {
+    let settings = F::settings(config);
+    let (lost, entries) = if settings.may_shrink {
+        gate.allow_shrinking();
+        (None, 0)
+    } else {
+        let entries = gate.entries_before(before.map_or(0, F::entries), dry_run.now);
+        (before.and_then(|before| before.lost(update)), entries)
+    };
+    let update = update.waiting(entries, update.new_hits(dry_run), settings.max_new_hits);
+    gate.check(update, lost, is_start, dry_run.now)
+}

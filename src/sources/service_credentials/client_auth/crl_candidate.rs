@@ -1,0 +1,128 @@
+//! Checks a downloaded CRL file as a reload would, before it replaces the file that the proxy reads.
+//!
+//! The CRLs in use are those in the configured files. With a readable state directory, the newest
+//! CRLs that were in use count as well.
+
+use std::io;
+use std::path::Path;
+
+use keygate_core::tls::{
+    CrlLoader, CrlMarks, CrlWarning, Crls, ExpiredCrl, RevocationList, TlsFileError,
+};
+use keygate_core::unix_time;
+
+use super::{ClientCas, MAX_CRL_SIZE, crl_files, sha256};
+use crate::config::{Config, CredentialOwner};
+use crate::files::read_bounded;
+use crate::saved_state::crl_state::CrlState;
+use crate::sources::credential_files::{CredentialFiles, NamesCredentials};
+use crate::sources::load_errors::LoadErrors;
+
+/// Why a downloaded CRL file does not replace the one in use.
+#[derive(Debug, thiserror::Error)]
+pub enum CrlFileError {
+    /// The CAs that may have signed the CRLs cannot be used.
+    #[error("{0}")]
+    Cas(LoadErrors),
+    /// The file cannot be read.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// A CRL of the file, or the whole file, would be rejected.
+    #[error("{owner}: {source}")]
+    List {
+        /// The service or authorizer.
+        owner: CredentialOwner,
+        /// The reason.
+        source: TlsFileError,
+    },
+    /// A CRL would not be used, or would reject all clients of its CA.
+    #[error("{owner}: {warning}")]
+    Unused {
+        /// The service or authorizer.
+        owner: CredentialOwner,
+        /// The reason.
+        warning: CrlWarning,
+    },
+}
+
+/// Checks the CRL file at `staged`, which would replace the one at `path`, for each service and
+/// authorizer that names it. Returns the number of revoked certificates.
+///
+/// # Errors
+/// Returns the first check that the file fails.
+pub fn check_crl_candidate(
+    config: &Config,
+    path: &Path,
+    staged: &Path,
+) -> Result<usize, CrlFileError> {
+    let content = read_bounded(staged, MAX_CRL_SIZE)?;
+    // Not an error: the proxy makes the same checks, and its user may be another one.
+    let state = CrlState::read(config.state_dir.as_deref()).unwrap_or_default();
+    let services = config.services.iter().map(NamesCredentials::credential_files);
+    let authorizers = config.authorizers.iter().map(NamesCredentials::credential_files);
+    let owners: Vec<_> = services.chain(authorizers).collect();
+    let names: Vec<_> = owners.iter().map(|files| files.name).collect();
+    let readers = owners.iter().filter(|files| files.crls.iter().any(|crl| crl.path == path));
+    let mut entries = readers.map(|files| {
+        let marks = state.marks(files.name, None, &names);
+        check(*files, path, &content, marks)
+    });
+    entries.try_fold(0, |most, entries| Ok(most.max(entries?)))
+}
+
+/// Checks the file for one service or authorizer.
+fn check(
+    files: CredentialFiles<'_>,
+    path: &Path,
+    content: &[u8],
+    mut marks: CrlMarks,
+) -> Result<usize, CrlFileError> {
+    let cas = ClientCas::read(files, |file| file.read()).map_err(CrlFileError::Cas)?;
+    let Some(issuers) = cas.issuers.as_deref() else { return Ok(0) }; // an error of the configuration
+    let (now, no_marks) = (unix_time::now(), CrlMarks::new());
+    let add = |loader: &mut CrlLoader<'_>, candidate: Option<&[u8]>| {
+        for file in crl_files(files) {
+            match candidate.filter(|_| file.path == path) {
+                Some(candidate) => loader.add(path, candidate),
+                // The file may not exist yet.
+                None => {
+                    let content = file.read_up_to(MAX_CRL_SIZE);
+                    content.iter().for_each(|content| loader.add(file.path, content));
+                }
+            }
+        }
+    };
+    let mut loader = CrlLoader::new(issuers, ExpiredCrl::Accept, &no_marks, now);
+    add(&mut loader, None);
+    let in_use = loader.finish().crls;
+    in_use.raise(&mut marks);
+    let mut loader = CrlLoader::new(issuers, files.expired_crl, &marks, now);
+    loader.in_use = Some(&in_use);
+    add(&mut loader, Some(content));
+    let update = loader.finish();
+    let owner = || files.owner();
+    let digest = sha256(content);
+    let is_used = update.crls.files().any(|file| file == (digest, path));
+    // The problem of another file counts only if it keeps the lists of this file out.
+    let is_relevant = |problem: &(_, _)| problem.0 == path || !is_used;
+    if let Some((_, source)) = update.problems.into_iter().find(is_relevant) {
+        return Err(CrlFileError::List { owner: owner(), source });
+    }
+    let rejects_clients = |warning: &&CrlWarning| match warning {
+        CrlWarning::Expired { path: of, expired, .. } => {
+            of == path && *expired == ExpiredCrl::Reject
+        }
+        CrlWarning::Superseded { path: of, .. } | CrlWarning::Unused { path: of, .. } => {
+            of == path && !is_used
+        }
+    };
+    if let Some(warning) = update.crls.warnings().iter().find(rejects_clients) {
+        return Err(CrlFileError::Unused { owner: owner(), warning: warning.clone() });
+    }
+    Ok(entries_of(&update.crls, path))
+}
+
+fn entries_of(crls: &Crls, path: &Path) -> usize {
+    let lists = crls.lists().into_iter().filter(|(_, of)| *of == path);
+    lists.map(|(list, _)| RevocationList::entries(list)).sum()
+}

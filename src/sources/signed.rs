@@ -1,0 +1,139 @@
+//! Filters and lists with the signatures of their files.
+//!
+//! A signature is kept with its content, so that the content in use, or a copy in the state
+//! directory, can be verified again with other keys.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use keygate_core::guard::{ExactList, NamedFilter};
+use keygate_core::pkbf::{FilterError, FilterFile};
+use keygate_core::signature::{
+    FileSignature, MAX_SIZE, MinisignKeys, SignatureError, signature_path,
+};
+
+use crate::files::read_bounded;
+use crate::saved_state::copies::{Content, Original, OriginalMetadata};
+
+/// A filter file, and the signature of its content; `None` if none is needed.
+pub(crate) struct ReadFilter {
+    pub(crate) file: FilterFile,
+    pub(crate) signature: Option<Arc<FileSignature>>,
+}
+
+/// A filter, and the signature of its file; `None` if none was needed.
+#[derive(Debug, Clone)]
+pub(crate) struct LoadedFilter {
+    pub(crate) named: Arc<NamedFilter>,
+    pub(crate) signature: Option<Arc<FileSignature>>,
+}
+
+/// A list, its signature, and what its copy needs.
+#[derive(Debug, Clone)]
+pub(crate) struct LoadedList {
+    pub(crate) list: ExactList,
+    /// SHA-256 of the file.
+    pub(crate) sha256: [u8; 32],
+    /// The signature of the file; `None` if none was needed.
+    pub(crate) signature: Option<Arc<FileSignature>>,
+    /// The file of a list of fingerprints, until its copy is written.
+    pub(crate) text: Option<Arc<[u8]>>,
+    pub(crate) metadata: Option<OriginalMetadata>,
+}
+
+impl LoadedFilter {
+    /// The bytes of the file, for its copy.
+    pub(crate) fn original(&self) -> Original {
+        Original {
+            content: Content::Filter(Arc::clone(&self.named)),
+            sha256: self.named.sha256,
+            signature: self.signature.clone(),
+            metadata: None,
+        }
+    }
+}
+
+impl LoadedList {
+    /// The bytes of the files, for their copies.
+    pub(crate) fn original(&self) -> Original {
+        Original {
+            content: match &self.list {
+                ExactList::Badkeys(list) => Content::Blocklist(Arc::clone(list)),
+                ExactList::Fingerprints(_) => Content::Fingerprints(self.text.clone()),
+            },
+            sha256: self.sha256,
+            signature: self.signature.clone(),
+            metadata: self.metadata.clone(),
+        }
+    }
+}
+
+/// Checks that the copy at `path`, in which the id `found` was read, has this `id`.
+///
+/// # Errors
+/// Returns an error if the copy is damaged, or was changed.
+pub(crate) fn ensure_id(found: &str, path: &Path, id: &str) -> Result<(), FilterError> {
+    if found == id {
+        return Ok(());
+    }
+    let (sidecar, expected, found) = (path.to_owned(), id.to_owned(), found.to_owned());
+    Err(FilterError::Checksum { sidecar, expected, found })
+}
+
+/// The error of the signature of the copy at `path`.
+pub(crate) fn error_of_copy(error: SignatureError, path: &Path) -> SignatureError {
+    if let SignatureError::Missing { .. } = error {
+        return SignatureError::NotKept { copy: path.to_owned() };
+    }
+    error
+}
+
+/// Verifies that the signature beside the file at `path` is of `content`, which was read from the
+/// file, and was made with a key in the file `keys`. Without `keys`, no signature is needed.
+///
+/// # Errors
+/// Returns an error if the keys or the signature cannot be read, or if the signature is not valid.
+pub(crate) fn verify_beside(
+    path: &Path,
+    keys: Option<&Path>,
+    content: &[&[u8]],
+) -> Result<Option<FileSignature>, SignatureError> {
+    let Some(keys) = keys else { return Ok(None) };
+    let path = signature_path(path);
+    let signature = FileSignature::from_file(&path, read_bounded(&path, MAX_SIZE))?;
+    verify(keys, signature, content).map(Some)
+}
+
+/// Verifies that `signature`, which was kept with `content`, was made with a key in the file
+/// `keys`. `path` is the place of the content. Without `keys`, no signature is needed.
+///
+/// # Errors
+/// Returns an error if there is no signature, if it is not valid, or if the keys cannot be read.
+pub(crate) fn verify_saved(
+    path: &Path,
+    keys: Option<&Path>,
+    signature: Option<&str>,
+    content: &[&[u8]],
+) -> Result<Option<FileSignature>, SignatureError> {
+    let Some(keys) = keys else { return Ok(None) };
+    let Some(signature) = signature else {
+        return Err(SignatureError::NotKept { copy: path.to_owned() });
+    };
+    let signature = FileSignature::parse(&signature_path(path), signature.to_owned())?;
+    verify(keys, signature, content).map(Some)
+}
+
+fn verify(
+    keys: &Path,
+    signature: FileSignature,
+    content: &[&[u8]],
+) -> Result<FileSignature, SignatureError> {
+    let keys = MinisignKeys::from_file(keys, read_bounded(keys, MAX_SIZE))?;
+    keys.verify(&signature, content.iter().copied())?;
+    Ok(signature)
+}
+
+/// The paths of the signature of the file at `path`, and of the keys; none without `keys`.
+pub(crate) fn signature_paths(path: &Path, keys: Option<&Path>) -> Vec<PathBuf> {
+    keys.map_or_else(Vec::new, |keys| vec![signature_path(path), keys.to_owned()])
+}

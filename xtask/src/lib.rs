@@ -1,0 +1,3 @@
+//! What `cargo run --package xtask` makes, for the tests of keygate.
+
+pub mod man;
