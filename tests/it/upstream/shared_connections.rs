@@ -16,7 +16,7 @@ use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party};
 use crate::support::program::{Program, python_with, reserved_address};
 use crate::support::proxy::{Configure, Proxy, Running};
-use crate::support::{skip, wait_until};
+use crate::support::{skip, wait_for, wait_until};
 
 /// Number of requests of others in flight.
 const VICTIMS: usize = 6;
@@ -312,17 +312,20 @@ fn requests_that_fail_with_one_connection_share_the_next_and_are_one_failure_of_
         client
     };
     let wait_for_held = |count: usize| {
-        let held = || servers.iter().map(|it| it.held.load(Ordering::SeqCst)).sum::<usize>();
-        wait_until("the held requests", || held() == count);
+        wait_for("the held requests", || {
+            let held = servers.each_ref().map(|it| it.held.load(Ordering::SeqCst));
+            (held.iter().sum::<usize>() == count).then_some(()).ok_or(format!("{held:?}"))
+        });
     };
     // The servers get the same number of each, because they take turns.
-    let mut clients = ["POST /hold", "GET /hold"]
-        .map(|head| (0..VICTIMS * 2).map(|_| send(&victim, head)).collect::<Vec<Client>>());
+    let mut posts: Vec<Client> = (0..VICTIMS * 2).map(|_| send(&victim, "POST /hold")).collect();
+    wait_for_held(VICTIMS * 2);
+    let mut gets: Vec<Client> = (0..VICTIMS * 2).map(|_| send(&victim, "GET /hold")).collect();
     wait_for_held(VICTIMS * 4);
     assert!(send(&scene.good, "POST /poison").head().contains(" 502 "));
     wait_for_held(VICTIMS * 5); // with the tasks of the connection that has ended
     servers.iter().for_each(|server| server.release.notify_waiters());
-    let served = clients.each_mut().map(|clients| {
+    let served = [&mut posts, &mut gets].map(|clients| {
         let heads = clients.iter_mut().filter_map(Client::head_or_end);
         heads.filter(|head| head.contains(" 200 ")).count()
     });
