@@ -20,6 +20,7 @@ use super::http2::{
 use super::keygate::Keygate;
 use super::load::{Connection, connect, send_get};
 use super::pki::{Kind, Party, Pki};
+use super::wait_until;
 
 /// The numbers of a scene.
 #[derive(Debug, Clone, Copy)]
@@ -161,11 +162,23 @@ pub fn measure(keygate: &Keygate, pki: &Pki, scale: Scale, beside: Beside) -> Fi
             }
         }
         is_full.wait();
-        let figures =
-            std::panic::catch_unwind(AssertUnwindSafe(|| send(keygate, &honest, scale.requests)));
+        let figures = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            if beside == Beside::Attack {
+                wait_for_rejections(keygate);
+            }
+            send(keygate, &honest, scale.requests)
+        }));
         is_over.store(true, Ordering::Relaxed);
         figures.unwrap()
     })
+}
+
+/// Waits until both attackers have had their shares: keygate has read what they sent.
+fn wait_for_rejections(keygate: &Keygate) {
+    for class in ["handshake", "request"] {
+        let rejections = format!("keygate_buffer_rejections_total{{class=\"{class}\"}}");
+        wait_until("the share of an attacker", || keygate.metric(&rejections) > 0.0);
+    }
 }
 
 /// Sends requests over a few connections, uploads and requests over new connections.

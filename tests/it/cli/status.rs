@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 use keygate_core::spki::Fingerprint;
 use rcgen::SanType;
@@ -14,15 +15,23 @@ use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Pki};
 use crate::support::program::reserved_address;
 use crate::support::proxy::{Configuration, Configure, Proxy};
-use crate::support::{output_text, system, write_filter};
+use crate::support::{output_text, system, wait_for, write_filter};
+
+/// Time that a command waits for the admin address.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs `command` for the proxy with this admin address.
 fn run(pki: &Pki, admin: &str, command: &[&str]) -> Output {
     let file = pki.path("admin.toml");
     std::fs::write(&file, format!("admin.listen = \"{admin}\"\n")).unwrap();
-    let output = keygate(&[command, &["--config", file.to_str().unwrap()]].concat());
-    assert_ne!(output.status.code(), None, "{}", output_text(&output));
-    output
+    let arguments = [command, &["--config", file.to_str().unwrap()]].concat();
+    wait_for("the admin address", || {
+        let (began, output) = (Instant::now(), keygate(&arguments));
+        assert_ne!(output.status.code(), None, "{}", output_text(&output));
+        // A command whose time has passed, because the machine has paused, is repeated.
+        let has_paused = began.elapsed() >= TIMEOUT && output.status.code() != Some(0);
+        if has_paused { Err(output_text(&output)) } else { Ok(output) }
+    })
 }
 
 fn text(output: &Output) -> String {
