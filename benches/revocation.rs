@@ -2,7 +2,7 @@
 //! the list.
 //!
 //! The list has the size of a company's, of a large company's, and of a public CA's. Client and
-//! server run in this thread, without sockets, so that the figures have no noise of the network:
+//! server run in this thread, without sockets and the noise of a network:
 //! TLS 1.3, P-256, one certificate. `nothing` is a service without revocation lists. The lists are
 //! searched for a serial number that is not on them, which takes longest. The cases alternate,
 //! because the machine may get slower or faster while the bench runs: the figure is the median

@@ -13,6 +13,7 @@ pub(crate) mod copies;
 pub(crate) mod crl_state;
 mod error;
 pub(crate) mod file_record;
+mod file_records;
 mod guard_file;
 pub(crate) mod rollback_state;
 pub(crate) mod saved_credentials;

@@ -1,6 +1,6 @@
 //! The files that a configuration names: filters, lists, certificates, keys, CAs and CRLs.
 //!
-//! Each file or unit of files keeps its last good value, so that a broken filter does not delay a
+//! Each file or unit of files keeps its last good value. A broken filter therefore does not delay a
 //! new CA. A new configuration is staged first. It is applied only if everything new in it can be
 //! used; sources that both configurations share are kept.
 

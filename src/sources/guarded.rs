@@ -10,133 +10,32 @@
 //! | reload | rejected | the value in use stays |
 //! | reload | needs the operator | the value in use stays until the operator accepts the update |
 
+mod file;
+mod first_value;
+
 use std::cell::OnceCell;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use data_encoding::HEXLOWER;
 use tracing::{info, warn};
 
-use super::check::dry_run::{DryRun, NewHits};
+pub(crate) use self::file::{GuardedFile, GuardedSettings};
+use self::first_value::{ensure_may_be_used, first_value, in_place_of_file};
+use super::check::dry_run::DryRun;
 use super::check::rollback::MAX_CLOCK_SKEW;
 use super::context::LoadContext;
 use super::failure::{FileRejection, ReadError};
 use super::gate::{AcceptError, Gate};
 use super::last_good::{LastGood, ReadIf, Reread, Unusable, ValueChange};
 use super::load_errors::LoadErrors;
-use super::operator_decision::{GuardFile, NeedsOperator, WaitCause};
+use super::operator_decision::GuardFile;
 use super::report::{ReloadReport, WaitingReport};
 use super::source_set::Source;
 use super::timed;
 use super::waiting::Guarded;
 use super::warning::Warning;
-use crate::metrics::{ControlMetrics, GuardedFileMetrics, Label, ReloadResult};
-use crate::saved_state::Watermark;
-use crate::saved_state::file_record::FileRecord;
-
-/// The value that is read from a file by which keys are judged.
-pub(crate) trait GuardedFile: Clone + fmt::Debug {
-    const KIND: GuardFile;
-    /// Whether an update at a start is compared with the copy in the state directory. The record of a
-    /// filter has the SHA-256 of the copy, so that a large file need not be read.
-    const COMPARES_WITH_COPY: bool;
-    type Config: Clone + PartialEq + fmt::Debug;
-    /// The content that was read from the file, before the checks of [`GuardedFile::check`].
-    type Content;
-    type Rejection: FileRejection;
-    type Metrics: GuardedFileMetrics<<Self::Rejection as FileRejection>::Reason> + fmt::Debug;
-
-    fn settings(config: &Self::Config) -> GuardedSettings<'_>;
-
-    /// Paths of all files that are read.
-    fn paths(config: &Self::Config) -> Vec<PathBuf>;
-
-    fn metrics(metrics: &ControlMetrics, name: &str) -> Self::Metrics;
-
-    /// Reads the file, in whose place `in_use` is used.
-    fn read(
-        config: &Self::Config,
-        in_use: &dyn Fn() -> Option<Self>,
-    ) -> Result<Self::Content, Self::Rejection>;
-
-    /// Checks `content`, which must not be older than `watermark`.
-    fn check(
-        config: &Self::Config,
-        content: Self::Content,
-        watermark: Option<Watermark>,
-        now: SystemTime,
-    ) -> Result<Self, Self::Rejection>;
-
-    /// The copy in the state directory, if there is one that passes every check. Logs why one cannot
-    /// be used.
-    fn copy(
-        config: &Self::Config,
-        record: Option<(&str, &FileRecord)>,
-        context: LoadContext<'_>,
-    ) -> Option<Self>;
-
-    /// This value under new settings while an update waits; `None` if the file must be usable.
-    fn under_new_settings(
-        &self,
-        config: &Self::Config,
-        now: SystemTime,
-    ) -> Result<Option<Self>, Self::Rejection>;
-
-    /// The errors of a file that has no usable value. `file` is the configuration.
-    fn errors(config: &Self::Config, error: Self::Rejection, file: Option<&Path>) -> LoadErrors;
-
-    /// Whether `content` is the content of this value.
-    fn has_content(&self, content: &Self::Content) -> bool;
-
-    /// Whether `other` has the same keys.
-    fn judges_like(&self, other: &Self) -> bool;
-
-    /// Takes the signature of the same `content`, which may have been signed again.
-    fn adopt(&mut self, content: Self::Content);
-
-    fn sha256(&self) -> &[u8; 32];
-
-    fn entries(&self) -> u64;
-
-    fn watermark(&self) -> Option<Watermark>;
-
-    /// Why `update` lost so much of this value that the operator must decide.
-    fn lost(&self, update: &Self) -> Option<WaitCause>;
-
-    /// The recent clients that this value would reject.
-    fn new_hits(&self, dry_run: &DryRun) -> NewHits;
-
-    /// This value as an update that waits.
-    fn waiting(&self, entries_before: u64, hits: NewHits, max: Option<usize>) -> WaitingReport;
-
-    /// The faults that an operator must mend, apart from the age.
-    fn faults(&self, config: &Self::Config, now: SystemTime) -> Vec<Warning>;
-
-    /// The warning that the value is older than `max_age`.
-    fn overdue(&self, config: &Self::Config, now: SystemTime) -> Option<Warning>;
-
-    /// Whether `max_age` is set, and the age is not known.
-    fn is_ageless(&self, config: &Self::Config, now: SystemTime) -> bool;
-
-    /// The warning that the copy is in use, because the file was rejected.
-    fn copy_in_use(config: &Self::Config, rejection: &Self::Rejection) -> Warning;
-
-    /// Logs the value, which replaces one with this number of entries.
-    fn log_loaded(&self, before: Option<u64>, untried: Option<&str>);
-
-    fn count_loaded(&self, metrics: &Self::Metrics, now: SystemTime);
-}
-
-/// The settings that filters and lists have in common.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct GuardedSettings<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) path: &'a Path,
-    pub(crate) max_new_hits: Option<usize>,
-    /// Whether an update with few entries is used without the operator.
-    pub(crate) may_shrink: bool,
-}
+use crate::metrics::{GuardedFileMetrics, Label, ReloadResult};
 
 /// A configured filter or list and the last good state of its file.
 #[derive(Debug)]
@@ -428,89 +327,4 @@ impl<F: GuardedFile> Guarded for GuardedSource<F> {
     fn problem_of(&self, sha256: &[u8; 32]) -> Option<String> {
         (self.value().sha256() != sha256).then(|| self.file.problem())
     }
-}
-
-/// The value in the file, if it needs no operator in place of the value in use or of the copy, which
-/// `record` is about.
-fn first_value<F: GuardedFile>(
-    config: &F::Config,
-    in_use: &dyn Fn() -> Option<F>,
-    record: Option<&FileRecord>,
-    gate: &mut Gate,
-    context: LoadContext<'_>,
-) -> Result<F, F::Rejection> {
-    let content = F::read(config, in_use)?;
-    let in_use = in_use();
-    let watermark = match &in_use {
-        Some(in_use) => in_use.watermark(),
-        None => record.map(FileRecord::watermark),
-    };
-    let update = F::check(config, content, watermark, context.now)?;
-    let sha256 = HEXLOWER.encode(update.sha256());
-    let is_known = match &in_use {
-        Some(in_use) => in_use.judges_like(&update),
-        None => record.is_some_and(|record| record.last_good.as_deref() == Some(&*sha256)),
-    };
-    if is_known {
-        return Ok(update);
-    }
-    gate.wait_for(context.rollback.waiting(F::KIND, &sha256));
-    let (dry_run, is_start) = (context.dry_run, context.is_start);
-    ensure_may_be_used(config, gate, in_use.as_ref(), &update, dry_run, is_start)?;
-    let had_value = in_use.is_some() || record.is_some_and(FileRecord::was_in_use);
-    let limit = F::settings(config).max_new_hits.filter(|_| had_value);
-    gate.untried = dry_run.untried(None, limit);
-    Ok(update)
-}
-
-/// The value in place of a file that is rejected because of `error`: the `copy` at a start, and the
-/// value in use under new settings while an update waits. The second value is whether it comes from
-/// the state directory.
-fn in_place_of_file<F: GuardedFile>(
-    config: &F::Config,
-    before: Option<&GuardedSource<F>>,
-    copy: impl FnOnce() -> Option<F>,
-    error: F::Rejection,
-    context: LoadContext<'_>,
-) -> Result<(F, bool, F::Rejection), LoadErrors> {
-    let failed = |error| Err(F::errors(config, error, context.file));
-    let Some(before) = before else {
-        return match copy() {
-            Some(value) => Ok((value, true, error)),
-            None => failed(error.without_file_in_use()),
-        };
-    };
-    // The value in use has another name, which the operator knows.
-    if before.name() != F::settings(config).name {
-        return failed(error.without_file_in_use());
-    }
-    if error.waits().is_none() {
-        return failed(error);
-    }
-    match before.value().under_new_settings(config, context.now) {
-        Ok(Some(value)) => Ok((value, before.is_last_good, error)),
-        Ok(None) => failed(error),
-        Err(error) => failed(error),
-    }
-}
-
-/// Checks that `update` may replace the value `before` without an operator, or was accepted by one.
-fn ensure_may_be_used<F: GuardedFile>(
-    config: &F::Config,
-    gate: &mut Gate,
-    before: Option<&F>,
-    update: &F,
-    dry_run: &DryRun,
-    is_start: bool,
-) -> Result<(), NeedsOperator> {
-    let settings = F::settings(config);
-    let (lost, entries) = if settings.may_shrink {
-        gate.allow_shrinking();
-        (None, 0)
-    } else {
-        let entries = gate.entries_before(before.map_or(0, F::entries), dry_run.now);
-        (before.and_then(|before| before.lost(update)), entries)
-    };
-    let update = update.waiting(entries, update.new_hits(dry_run), settings.max_new_hits);
-    gate.check(update, lost, is_start, dry_run.now)
 }

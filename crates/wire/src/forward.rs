@@ -2,51 +2,41 @@
 
 /// Implements methods of `AsyncRead` and `AsyncWrite` by the same methods of another stream: of a
 /// field, `forward_io!((io) poll_read)`, or of the variant that an enum is,
-/// `forward_io!([Self::Tcp, Self::Unix] poll_write, poll_flush)`.
+/// `forward_io!([Self::Tcp, Self::Unix] poll_write, poll_flush)`. A stream that implements
+/// `poll_write_vectored` has `forward_io!(vectored poll_write)`.
 #[macro_export]
 macro_rules! forward_io {
     ($to:tt $($method:ident),+) => { $($crate::forward_io!(@$method $to);)+ };
-    (@poll_read $to:tt) => {
-        fn poll_read(
-            self: ::std::pin::Pin<&mut Self>,
-            context: &mut ::std::task::Context<'_>,
-            buffer: &mut ::tokio::io::ReadBuf<'_>,
-        ) -> ::std::task::Poll<::std::io::Result<()>> {
-            $crate::forward_io!(@poll self $to, poll_read(context, buffer))
-        }
-    };
-    (@poll_write $to:tt) => {
+    (@poll_write vectored) => {
         fn poll_write(
             self: ::std::pin::Pin<&mut Self>,
             context: &mut ::std::task::Context<'_>,
             bytes: &[u8],
         ) -> ::std::task::Poll<::std::io::Result<usize>> {
-            $crate::forward_io!(@poll self $to, poll_write(context, bytes))
+            self.poll_write_vectored(context, &[::std::io::IoSlice::new(bytes)])
         }
+    };
+    (@poll_read $to:tt) => {
+        $crate::forward_io!(@method $to, poll_read(buffer: &mut ::tokio::io::ReadBuf<'_>) -> ());
+    };
+    (@poll_write $to:tt) => {
+        $crate::forward_io!(@method $to, poll_write(bytes: &[u8]) -> usize);
     };
     (@poll_write_vectored $to:tt) => {
-        fn poll_write_vectored(
-            self: ::std::pin::Pin<&mut Self>,
-            context: &mut ::std::task::Context<'_>,
-            slices: &[::std::io::IoSlice<'_>],
-        ) -> ::std::task::Poll<::std::io::Result<usize>> {
-            $crate::forward_io!(@poll self $to, poll_write_vectored(context, slices))
-        }
+        $crate::forward_io!(
+            @method $to,
+            poll_write_vectored(slices: &[::std::io::IoSlice<'_>]) -> usize
+        );
     };
-    (@poll_flush $to:tt) => {
-        fn poll_flush(
+    (@poll_flush $to:tt) => { $crate::forward_io!(@method $to, poll_flush() -> ()); };
+    (@poll_shutdown $to:tt) => { $crate::forward_io!(@method $to, poll_shutdown() -> ()); };
+    (@method $to:tt, $method:ident($($argument:ident: $type:ty)?) -> $result:ty) => {
+        fn $method(
             self: ::std::pin::Pin<&mut Self>,
             context: &mut ::std::task::Context<'_>,
-        ) -> ::std::task::Poll<::std::io::Result<()>> {
-            $crate::forward_io!(@poll self $to, poll_flush(context))
-        }
-    };
-    (@poll_shutdown $to:tt) => {
-        fn poll_shutdown(
-            self: ::std::pin::Pin<&mut Self>,
-            context: &mut ::std::task::Context<'_>,
-        ) -> ::std::task::Poll<::std::io::Result<()>> {
-            $crate::forward_io!(@poll self $to, poll_shutdown(context))
+            $($argument: $type)?
+        ) -> ::std::task::Poll<::std::io::Result<$result>> {
+            $crate::forward_io!(@poll self $to, $method(context $(, $argument)?))
         }
     };
     (@is_write_vectored ($field:ident)) => {

@@ -83,13 +83,7 @@ impl<IO: ClientIo> AsyncRead for GatheredIo<IO> {
 }
 
 impl<IO: ClientIo> AsyncWrite for GatheredIo<IO> {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.poll_write_vectored(context, &[IoSlice::new(bytes)])
-    }
+    crate::forward_io!(vectored poll_write);
 
     fn poll_write_vectored(
         self: Pin<&mut Self>,

@@ -263,13 +263,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncRead for TlsStream<IO> {
 }
 
 impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TlsStream<IO> {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.poll_write_vectored(context, &[IoSlice::new(bytes)])
-    }
+    crate::forward_io!(vectored poll_write);
 
     /// Encrypts and sends as much as one large buffer holds.
     fn poll_write_vectored(

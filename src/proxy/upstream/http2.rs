@@ -1,5 +1,8 @@
 //! An HTTP/2 connection to a server. Requests share it: each is a stream.
 
+mod head;
+mod server_settings;
+
 use std::cell::{Cell, RefCell};
 use std::fmt::{self, Debug};
 use std::future::poll_fn;
@@ -9,37 +12,34 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use h2::client::{Builder, ResponseFuture, SendRequest};
-use h2::{Reason, RecvStream, SendStream};
+use h2::client::{Builder, SendRequest};
+use h2::{Reason, SendStream};
 use hyper::body::Body;
-use hyper::http::uri::{Authority, PathAndQuery, Scheme};
-use hyper::{Request, Response, Uri, Version, header};
+use hyper::{Request, Response};
 use keygate_wire::fields::normalize_content_length;
 use keygate_wire::http1::request::OutgoingBody;
+use keygate_wire::http2::RESPONSE_WINDOW;
 use keygate_wire::http2::duplex::Http2Duplex;
 use keygate_wire::http2::frames::FrameScan;
 use keygate_wire::http2::receive::ReceivedBody;
 use keygate_wire::http2::send::{BackgroundSend, SendBody, SendEnd};
 use keygate_wire::http2::send_window::{SendWindow, WindowShare};
-use keygate_wire::http2::server_frames::{ServerFrame, ServerFrames};
-use keygate_wire::http2::{RESPONSE_WINDOW, head_size};
 use keygate_wire::incoming::Incoming;
-use keygate_wire::informational::InformationalSender;
 use keygate_wire::io_events::{IoEvents, WithIoEvents};
 use keygate_wire::permit::ClientKey;
-use tokio::sync::SetOnce;
 
+pub(crate) use self::head::prepare;
+use self::head::response_head;
+use self::server_settings::ServerSettings;
 use super::dial::{ConnectionGuard, Io};
-use super::error::{ExchangeError, UpstreamError};
-use crate::proxy::message::body::{OutgoingRequest, RequestBody};
+use super::error::ExchangeError;
+use crate::proxy::message::body::OutgoingRequest;
 
 /// Flow-control window of the connection, in bytes. It is the maximum, because a client that reads
 /// nothing would otherwise use it up for the others.
 const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
 /// Maximum size of a response's header fields, in bytes.
 const MAX_HEADER_LIST: u32 = 64 << 10;
-/// Setting of the server: the maximum size of a request head (RFC 9113, section 6.5.2).
-const MAX_HEADER_LIST_SIZE: u16 = 6;
 /// Streams allowed before the server's SETTINGS arrive, for which every request waits.
 const INITIAL_STREAMS: usize = 1;
 /// Maximum number of streams, whatever the server allows. More streams that are not read would use
@@ -352,85 +352,6 @@ impl Debug for SharedState {
         let mut debug = formatter.debug_struct("SharedState");
         debug.field("has_ended", &self.has_ended).field("streams", &self.streams);
         debug.finish_non_exhaustive()
-    }
-}
-
-/// Waits for the head of a response. Forwards the informational responses before it.
-async fn response_head(
-    response: &mut ResponseFuture,
-    informational: Option<InformationalSender>,
-) -> Result<Response<RecvStream>, h2::Error> {
-    poll_fn(|context| {
-        while let Poll::Ready(Some(Ok(received))) = response.poll_informational(context) {
-            if let Some(client) = &informational {
-                let (head, ()) = received.into_parts();
-                client.forward(head.status, head.headers);
-            }
-        }
-        Pin::new(&mut *response).poll(context)
-    })
-    .await
-}
-
-/// Converts a request to HTTP/2: an absolute URI instead of `Host`.
-///
-/// # Errors
-/// Returns an error if `Host` is not an authority, or if the head is larger than `max_size`.
-pub(crate) fn prepare(
-    request: &mut Request<RequestBody>,
-    scheme: &Scheme,
-    max_size: usize,
-) -> Result<(), UpstreamError> {
-    if let Some(fields) = request.body_mut().take_own_fields() {
-        fields.set(request.headers_mut());
-    }
-    let headers = request.headers_mut();
-    let host = headers.remove(header::HOST).ok_or(UpstreamError::Host)?;
-    headers.remove(header::TRANSFER_ENCODING);
-    headers.remove(header::CONNECTION);
-    let authority = Authority::try_from(host.as_bytes()).map_err(|_| UpstreamError::Host)?;
-    let mut parts = std::mem::take(request.uri_mut()).into_parts();
-    parts.scheme = Some(scheme.clone());
-    parts.authority = Some(authority);
-    parts.path_and_query.get_or_insert(PathAndQuery::from_static("/"));
-    *request.uri_mut() = Uri::from_parts(parts).map_err(|_| UpstreamError::Host)?;
-    *request.version_mut() = Version::HTTP_2;
-    if head_size::is_above(max_size, request) {
-        return Err(UpstreamError::RequestHead);
-    }
-    Ok(())
-}
-
-/// The settings in the frames of the server.
-#[derive(Debug)]
-struct ServerSettings {
-    frames: RefCell<ServerFrames>,
-    have_arrived: Cell<bool>,
-    /// Set after h2 has processed the first SETTINGS.
-    is_applied: SetOnce<()>,
-    /// Maximum size of a request head, in bytes.
-    max_header_list: Cell<usize>,
-}
-
-impl Default for ServerSettings {
-    fn default() -> Self {
-        let (frames, have_arrived, is_applied) = Default::default();
-        Self { frames, have_arrived, is_applied, max_header_list: Cell::new(usize::MAX) }
-    }
-}
-
-impl ServerSettings {
-    fn record_read(&self, bytes: &[u8], window: &SendWindow) {
-        self.frames.borrow_mut().read(bytes, |frame| match frame {
-            ServerFrame::Setting(MAX_HEADER_LIST_SIZE, size) => {
-                self.max_header_list.set(usize::try_from(size).unwrap_or(usize::MAX));
-            }
-            ServerFrame::SettingsEnd => self.have_arrived.set(true),
-            ServerFrame::Setting(..) => {}
-            ServerFrame::WindowUpdate(stream, increment) => {
-                window.record_update(stream, increment);
-            }
-        });
     }
 }
 

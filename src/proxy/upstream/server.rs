@@ -4,6 +4,7 @@
 //! grow idle and are closed. Requests over HTTP/2 share few connections.
 
 mod connect;
+mod lease;
 mod over_http2;
 
 use std::cell::{Cell, RefCell};
@@ -18,11 +19,12 @@ use std::time::{Duration, Instant};
 use hyper::http::uri;
 use hyper::{Response, StatusCode};
 use keygate_wire::incoming::{HttpError, Incoming};
-use keygate_wire::permit::{ClientKey, Count, CountGuard, ShareGuard};
+use keygate_wire::permit::{ClientKey, Count};
 use rustls::ClientConfig;
 use tokio::time::sleep_until;
 
 pub(crate) use self::connect::ServerConnection;
+pub(crate) use self::lease::{Carrier, Lease};
 use super::UpstreamResponse;
 use super::balance::Candidate;
 use super::dial::{ConnectionLimit, Dialer, HttpVersion};
@@ -30,11 +32,11 @@ use super::ejection::{Ejection, Ejections, ServerFailure};
 use super::error::{ExchangeError, SendError, UpstreamError};
 use super::http1::{Http1Connection, Http1Pool, IdleConnections};
 use super::http2::SendOptions;
-use super::http2_pool::{Http2Pool, PoolPurpose, StreamSlot};
+use super::http2_pool::{Http2Pool, PoolPurpose};
 use super::isolation::Isolation;
 use super::server_state::ServerState;
 use crate::config::{Reuse, Scheme, ServerConfig, UpstreamConfig, UpstreamHttp};
-use crate::metrics::{ServiceMetrics, UpstreamFailure};
+use crate::metrics::ServiceMetrics;
 use crate::proxy::message::body::{OutgoingRequest, RequestUpload, is_safe};
 use crate::resolver::Resolver;
 
@@ -314,89 +316,10 @@ impl UpstreamServer {
     }
 }
 
-/// The share of a server that one request uses, until its response has ended.
-#[derive(Debug)]
-pub(crate) struct Lease {
-    server: Rc<UpstreamServer>,
-    began: Instant,
-    _in_flight: CountGuard,
-    /// The share of the client in the connections of HTTP/1.1.
-    _share: Option<ShareGuard>,
-    carrier: Option<Carrier>,
-}
-
-/// The connection or stream on which a response comes.
-#[derive(Debug)]
-pub(crate) enum Carrier {
-    Http1(Http1Connection),
-    Http2 { slot: Rc<StreamSlot> },
-}
-
 /// The head of a response, and the connection or stream on which its body comes.
 struct CarriedResponse {
     response: Response<Incoming>,
     carrier: Carrier,
-}
-
-impl Lease {
-    pub(crate) fn new(server: &Rc<UpstreamServer>) -> Self {
-        Self {
-            server: Rc::clone(server),
-            began: Instant::now(),
-            _in_flight: server.in_flight.enter(),
-            _share: None,
-            carrier: None,
-        }
-    }
-
-    /// A lease that holds the share of a client.
-    pub(crate) fn with_share(self, share: ShareGuard) -> Self {
-        Self { _share: Some(share), ..self }
-    }
-
-    /// The lease of a response that comes on `carrier`.
-    pub(crate) fn with(self, carrier: Carrier) -> Self {
-        Self { carrier: Some(carrier), ..self }
-    }
-
-    /// Records that the response is complete. Returns an HTTP/1.1 connection to the pool.
-    pub(crate) fn finish(self) {
-        self.record_success();
-        match self.carrier {
-            Some(Carrier::Http1(http1)) => self.server.http1.put(http1, self.server.timeouts.age),
-            Some(Carrier::Http2 { slot }) => slot.http2.end_half(),
-            None => {}
-        }
-    }
-
-    /// Records that the server has done what the request asked for.
-    pub(crate) fn record_success(&self) {
-        self.server.record_success(self.began);
-    }
-
-    /// Records that the server broke off its response.
-    pub(crate) fn record_broken_response(&self) {
-        self.record_incomplete_response();
-        let counts = match &self.carrier {
-            Some(Carrier::Http2 { slot }) => {
-                slot.http2.end_stream_by_server();
-                slot.takes_failure()
-            }
-            Some(Carrier::Http1(_)) | None => true,
-        };
-        if counts {
-            self.server.record_failure(ServerFailure::Response, "the response broke off");
-        }
-    }
-
-    /// Records that the response is not complete, which may be no fault of the server.
-    pub(crate) fn record_incomplete_response(&self) {
-        self.server.metrics.upstream_failures.of(UpstreamFailure::Incomplete).inc();
-    }
-
-    pub(crate) fn server(&self) -> &ServerConfig {
-        self.server.config()
-    }
 }
 
 /// The error of a request that the server may have read.

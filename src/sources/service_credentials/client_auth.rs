@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use keygate_core::guard::AllowRules;
 use keygate_core::tls::{
-    AnchorKind, BoundCas, ClientVerifier, CrlIssuers, CrlLoader, CrlMarks, Crls, TrustAnchors,
+    BoundCas, ClientVerifier, CrlIssuers, CrlLoader, CrlMarks, Crls, TrustAnchors,
 };
 use rustls::pki_types::CertificateDer;
 
@@ -118,8 +118,8 @@ pub(in crate::sources) struct KnownClients<'a> {
     pub(in crate::sources) is_reload: bool,
     /// The copies, if they may be used.
     pub(in crate::sources) kept: Option<&'a SavedCredentials>,
-    /// The names of removed services with a waiting update. One of them may be this service under its
-    /// previous name, so that its copies count, too.
+    /// The names of removed services with a waiting update. One of them may be the previous name of this
+    /// service. The copies of these services count, too.
     pub(in crate::sources) removed: &'a [&'a str],
     /// The newest versions that were in use.
     pub(in crate::sources) marks: &'a CrlMarks,
@@ -128,15 +128,6 @@ pub(in crate::sources) struct KnownClients<'a> {
 }
 
 impl ClientAuth {
-    /// Whether no CA has a CRL although `files` has CRLs, so that every client is rejected. A pin
-    /// needs none.
-    pub(in crate::sources) fn lacks_every_crl(&self, files: CredentialFiles<'_>) -> bool {
-        let Some(anchors) = &self.cas.trust_anchors else { return false };
-        let has_pin = anchors.with_kind().any(|(_, kind)| kind == AnchorKind::Pin);
-        let mut cas = anchors.with_kind().map(|(ca, _)| ca).chain(&self.cas.intermediates);
-        !files.crls.is_empty() && !has_pin && !cas.any(|ca| self.crls.cover(ca))
-    }
-
     /// Reads all files that `client_auth` names, for the first time or for a new configuration. If
     /// files are rejected, copies of the last good ones are used at a start, and for a new
     /// configuration the CRLs in use. The second value has their errors, and the errors of updates

@@ -105,11 +105,9 @@ impl ServiceCredentials {
         }
         let is_root_of_others =
             files.revocation == RevocationDepth::Leaf && intermediates.is_some();
-        let is_outage = self.clients.get().lacks_every_crl(files);
         let missing = |file: &CertificateFile, ca: &CertificateDer<'_>| {
-            let warning =
-                || Warning::crl_missing(file, &CertificateSummary::new(ca).subject, is_outage);
-            (!self.crls().cover(ca)).then(warning)
+            (!self.crls().cover(ca))
+                .then(|| Warning::crl_missing(file, &CertificateSummary::new(ca).subject))
         };
         let issuers = trust_anchors.with_kind().filter(|(_, kind)| *kind != AnchorKind::Pin);
         let roots = issuers

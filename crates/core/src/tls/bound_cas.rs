@@ -1,7 +1,7 @@
 //! The CAs that may vouch for some names only.
 //!
-//! A CA is known by its key, so that no other certificate for the key, such as a cross-signed one,
-//! is without its bounds. `docs/decisions/client-cas.md` has the reasons.
+//! The key identifies a CA. Every other certificate for the key, such as a cross-signed one, has the
+//! same bounds. `docs/decisions/client-cas.md` has the reasons.
 
 use std::collections::HashMap;
 use std::fmt;

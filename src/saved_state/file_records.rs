@@ -1,0 +1,118 @@
+//! The content of the state file: the records of filters and lists, and the updates that wait.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::file_record::{self, FileRecord, REMEMBERED_DAYS};
+use super::state_file;
+use super::{GuardFile, MAX_NAMED, WaitingReport};
+
+/// The content of the state file: records by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FileRecords {
+    pub(super) filters: BTreeMap<String, FileRecord>,
+    /// The lists that were in use within the last seven days.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) lists: BTreeMap<String, FileRecord>,
+    /// The updates of CAs and CRLs that wait, by the name of the service or authorizer.
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "waiting_by_service"
+    )]
+    pub(super) waiting: BTreeMap<String, WaitingFiles>,
+}
+
+/// The updates of the CAs and CRLs of a service that wait, or waited when it was removed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WaitingFiles {
+    /// The last day on which the service was configured, since the Unix epoch. The updates of a removed
+    /// service are kept for seven days.
+    day: u64,
+    pub(super) updates: Vec<WaitingReport>,
+}
+
+/// The updates that wait. An earlier format has them by path, without a service. They become
+/// updates of a removed service whose name is the path: they wait for each service with this file.
+fn waiting_by_service<'de, D: Deserializer<'de>>(
+    value: D,
+) -> Result<BTreeMap<String, WaitingFiles>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Waiting {
+        OfService(WaitingFiles),
+        OfPath(WaitingReport),
+    }
+    let day = file_record::today(SystemTime::now());
+    let waiting = BTreeMap::<String, Waiting>::deserialize(value)?.into_iter();
+    let waiting = waiting.map(|(name, waiting)| match waiting {
+        Waiting::OfService(files) => (name, files),
+        Waiting::OfPath(update) => {
+            let updates = vec![WaitingReport { path: Some(name.clone()), ..update }];
+            (name, WaitingFiles { day, updates })
+        }
+    });
+    Ok(waiting.collect())
+}
+
+/// Path of the state file in `directory`.
+pub(super) fn path_in(directory: &Path) -> PathBuf {
+    directory.join("filters.json")
+}
+
+pub(super) fn read(path: &Path) -> io::Result<FileRecords> {
+    let FileRecords { filters, lists, mut waiting } =
+        state_file::or_default(state_file::read(path))?;
+    let updates = waiting.values_mut().flat_map(|it| &mut it.updates);
+    updates.for_each(|it| it.clients.truncate(MAX_NAMED));
+    Ok(FileRecords {
+        filters: checked("filters", filters)?,
+        lists: checked("lists", lists)?,
+        waiting,
+    })
+}
+
+fn checked(
+    table: &str,
+    records: BTreeMap<String, FileRecord>,
+) -> io::Result<BTreeMap<String, FileRecord>> {
+    let checked = records.into_iter().map(|(name, record)| {
+        let record = record.checked(table, &name)?;
+        Ok((name, record))
+    });
+    checked.collect()
+}
+
+impl FileRecords {
+    pub(super) fn of(&self, file: GuardFile) -> &BTreeMap<String, FileRecord> {
+        if file == GuardFile::Filter { &self.filters } else { &self.lists }
+    }
+
+    pub(super) fn of_mut(&mut self, file: GuardFile) -> &mut BTreeMap<String, FileRecord> {
+        if file == GuardFile::Filter { &mut self.filters } else { &mut self.lists }
+    }
+
+    /// The updates that are `waiting` for each configured service, and for removed ones, of which a
+    /// service under another name does not have the same.
+    pub(super) fn waiting_next(
+        &self,
+        waiting: BTreeMap<String, Vec<WaitingReport>>,
+        day: u64,
+    ) -> BTreeMap<String, WaitingFiles> {
+        let mut next = self.waiting.clone();
+        next.retain(|name, removed| {
+            removed.updates.retain(|update| !waiting.values().flatten().any(|it| it == update));
+            let is_recent = removed.day.abs_diff(day) < REMEMBERED_DAYS;
+            !waiting.contains_key(name) && is_recent && !removed.updates.is_empty()
+        });
+        let waiting = waiting.into_iter().filter(|(_, updates)| !updates.is_empty());
+        next.extend(waiting.map(|(name, updates)| (name, WaitingFiles { day, updates })));
+        next
+    }
+}

@@ -1,0 +1,98 @@
+//! The first value of a filter or list: the file, or what is used in its place.
+
+use data_encoding::HEXLOWER;
+
+use super::{GuardedFile, GuardedSource};
+use crate::saved_state::file_record::FileRecord;
+use crate::sources::check::dry_run::DryRun;
+use crate::sources::context::LoadContext;
+use crate::sources::failure::FileRejection;
+use crate::sources::gate::Gate;
+use crate::sources::load_errors::LoadErrors;
+use crate::sources::operator_decision::NeedsOperator;
+use crate::sources::source_set::Source;
+
+/// The value in the file, if it needs no operator in place of the value in use or of the copy, which
+/// `record` is about.
+pub(super) fn first_value<F: GuardedFile>(
+    config: &F::Config,
+    in_use: &dyn Fn() -> Option<F>,
+    record: Option<&FileRecord>,
+    gate: &mut Gate,
+    context: LoadContext<'_>,
+) -> Result<F, F::Rejection> {
+    let content = F::read(config, in_use)?;
+    let in_use = in_use();
+    let watermark = match &in_use {
+        Some(in_use) => in_use.watermark(),
+        None => record.map(FileRecord::watermark),
+    };
+    let update = F::check(config, content, watermark, context.now)?;
+    let sha256 = HEXLOWER.encode(update.sha256());
+    let is_known = match &in_use {
+        Some(in_use) => in_use.judges_like(&update),
+        None => record.is_some_and(|record| record.last_good.as_deref() == Some(&*sha256)),
+    };
+    if is_known {
+        return Ok(update);
+    }
+    gate.wait_for(context.rollback.waiting(F::KIND, &sha256));
+    let (dry_run, is_start) = (context.dry_run, context.is_start);
+    ensure_may_be_used(config, gate, in_use.as_ref(), &update, dry_run, is_start)?;
+    let had_value = in_use.is_some() || record.is_some_and(FileRecord::was_in_use);
+    let limit = F::settings(config).max_new_hits.filter(|_| had_value);
+    gate.untried = dry_run.untried(None, limit);
+    Ok(update)
+}
+
+/// The value in place of a file that is rejected because of `error`: the `copy` at a start, and the
+/// value in use under new settings while an update waits. The second value is whether it comes from
+/// the state directory.
+pub(super) fn in_place_of_file<F: GuardedFile>(
+    config: &F::Config,
+    before: Option<&GuardedSource<F>>,
+    copy: impl FnOnce() -> Option<F>,
+    error: F::Rejection,
+    context: LoadContext<'_>,
+) -> Result<(F, bool, F::Rejection), LoadErrors> {
+    let failed = |error| Err(F::errors(config, error, context.file));
+    let Some(before) = before else {
+        return match copy() {
+            Some(value) => Ok((value, true, error)),
+            None => failed(error.without_file_in_use()),
+        };
+    };
+    // The value in use has another name, which the operator knows.
+    if before.name() != F::settings(config).name {
+        return failed(error.without_file_in_use());
+    }
+    if error.waits().is_none() {
+        return failed(error);
+    }
+    match before.value().under_new_settings(config, context.now) {
+        Ok(Some(value)) => Ok((value, before.is_last_good, error)),
+        Ok(None) => failed(error),
+        Err(error) => failed(error),
+    }
+}
+
+/// Checks that `update` may replace the value `before` without an operator, or was accepted by one.
+pub(super) fn ensure_may_be_used<F: GuardedFile>(
+    config: &F::Config,
+    gate: &mut Gate,
+    before: Option<&F>,
+    update: &F,
+    dry_run: &DryRun,
+    is_start: bool,
+) -> Result<(), NeedsOperator> {
+    let settings = F::settings(config);
+    let (lost, entries) = if settings.may_shrink {
+        gate.allow_shrinking();
+        (None, 0)
+    } else {
+        let entries = gate.entries_before(before.map_or(0, F::entries), dry_run.now);
+        (before.and_then(|before| before.lost(update)), entries)
+    };
+    let update = update.waiting(entries, update.new_hits(dry_run), settings.max_new_hits);
+    gate.check(update, lost, is_start, dry_run.now)
+}
