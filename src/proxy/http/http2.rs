@@ -27,6 +27,7 @@ use keygate_wire::informational::http2::Http2Informational;
 use keygate_wire::io_events::WithIoEvents;
 use keygate_wire::permit::ledger;
 use tokio::sync::oneshot;
+use tokio::task::yield_now;
 use tracing::debug;
 
 use super::in_flight::HttpConnection;
@@ -46,6 +47,9 @@ const SMALL_FRAMES: usize = 512 << 10;
 /// Maximum length of a client's frame, in bytes; a longer one is a `FRAME_SIZE_ERROR`. h2 buffers
 /// one frame. With the default, 16 KiB, an upload took 667 µs of CPU for each MiB instead of 567.
 const MAX_FRAME: u32 = 64 << 10;
+
+/// Maximum number of streams that a connection accepts before others have their turn.
+const STREAMS_AT_ONCE: usize = 8;
 
 /// A client's HTTP/2 connection.
 pub(crate) struct Http2Server<IO> {
@@ -114,9 +118,10 @@ impl<IO: ClientIo> Http2Server<IO> {
         }
     }
 
-    /// Accepts streams until the connection waits or has ended.
+    /// Accepts streams until the connection waits or has ended. After [`STREAMS_AT_ONCE`], it goes
+    /// on when the worker has looked for events of other connections.
     fn poll_streams(&mut self, context: &mut Context<'_>) -> Poll<Result<(), HttpError>> {
-        loop {
+        for _ in 0..STREAMS_AT_ONCE {
             match &mut self.phase {
                 Http2Phase::Handshake(handshake) => {
                     let mut connection = ready!(Pin::new(handshake).poll(context))?;
@@ -140,6 +145,8 @@ impl<IO: ClientIo> Http2Server<IO> {
                 }
             }
         }
+        ready!(pin!(yield_now()).poll(context)); // pending, and wakes this task
+        Poll::Pending
     }
 }
 
