@@ -26,14 +26,16 @@ const OF_CLIENTS: [HandshakeResult; 8] = [
     HandshakeResult::ServiceRejected,
     HandshakeResult::UnknownIssuer,
 ];
-/// Questions about a client with a certificate that is not served. Visitors without a certificate
-/// cause the other results.
+/// Questions about a client with a certificate that is not served.
 const DENIED: [QuestionResult; 4] = [
     QuestionResult::ClientNotAllowed,
     QuestionResult::Denied,
     QuestionResult::NotVerified,
     QuestionResult::NotVouched,
 ];
+/// Questions without a certificate that can be used. Most often the host is configured wrongly.
+const UNUSABLE: [QuestionResult; 3] =
+    [QuestionResult::Malformed, QuestionResult::NoCertificate, QuestionResult::Oversize];
 /// Label of the clients that are rejected after their handshakes: with 403, or by a resumed session.
 const AFTER_HANDSHAKE: &str = "after the handshake";
 
@@ -43,6 +45,8 @@ pub(super) struct ClientCounts {
     pub(super) admitted: f64,
     /// The clients that did not get in, by result.
     pub(super) failed: BTreeMap<String, f64>,
+    /// The questions without a certificate that can be used, by result.
+    pub(super) unusable: BTreeMap<String, f64>,
 }
 
 impl ClientCounts {
@@ -59,8 +63,10 @@ impl ClientCounts {
         let questions = scrape.sums_by_service("keygate_questions_total", "result");
         let authorizers = questions.into_iter().map(|(name, mut questions)| {
             let admitted = questions.remove(QuestionResult::Allowed.as_str()).unwrap_or_default();
+            let unusable = UNUSABLE.map(|it| questions.remove_entry(it.as_str()));
             questions.retain(|result, _| DENIED.iter().any(|it| it.as_str() == result));
-            (name, Self { admitted, failed: questions })
+            let unusable = unusable.into_iter().flatten().collect();
+            (name, Self { admitted, failed: questions, unusable })
         });
         services.chain(authorizers).collect()
     }
@@ -75,7 +81,8 @@ impl ClientCounts {
         let in_handshake: f64 = in_handshake.into_iter().filter_map(count).sum();
         let later = (rejected - in_handshake).max(0.0);
         failed.insert(AFTER_HANDSHAKE.to_owned(), later);
-        Self { admitted: (count(HandshakeResult::Ok).unwrap_or_default() - later).max(0.0), failed }
+        let admitted = (count(HandshakeResult::Ok).unwrap_or_default() - later).max(0.0);
+        Self { admitted, failed, unusable: BTreeMap::new() }
     }
 
     pub(super) fn failures(&self) -> f64 {
@@ -87,7 +94,8 @@ impl ClientCounts {
         let none = Self::default();
         let before = before.unwrap_or(&none);
         let failed = growth(&self.failed, &before.failed);
-        Self { admitted: self.admitted - before.admitted, failed }
+        let unusable = growth(&self.unusable, &before.unusable);
+        Self { admitted: self.admitted - before.admitted, failed, unusable }
     }
 }
 

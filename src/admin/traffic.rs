@@ -29,6 +29,8 @@ pub(super) struct TrafficSamples {
     samples: VecDeque<Sample>,
     admissions: Admissions,
     updates: Updates,
+    /// When a request was seen to succeed last, and the totals then.
+    successes: ByService<(Instant, Totals)>,
 }
 
 #[derive(Debug)]
@@ -109,12 +111,15 @@ pub(super) struct ServiceTraffic {
     pub(super) p99: Option<f64>,
     /// Exchanges with the upstream in the last minute.
     pub(super) last_minute: Exchanges,
-    /// Responses of keygate in the last minute because of the request, by status; empty if another
-    /// request has succeeded since, or if none has since the start.
+    /// Responses of keygate because of the request, by status: since a request succeeded, in the last
+    /// minute at most.
     pub(super) own_responses: BTreeMap<String, f64>,
-    /// Requests in the last minute.
+    /// Requests in that time.
     #[serde(skip)]
-    pub(super) requests_of_last_minute: f64,
+    pub(super) requests_without_success: f64,
+    /// Time since a request succeeded, or since the service is known.
+    #[serde(skip)]
+    pub(super) silence: Duration,
     /// Failed handshakes in the last five minutes, by result.
     pub(super) failed_handshakes: BTreeMap<String, f64>,
     /// Rejections of clients in the last five minutes, for their keys or by rules by name: in the
@@ -148,6 +153,11 @@ impl TrafficSamples {
     ) -> RecentTraffic {
         let connections = scrape.sums("keygate_connections_active", "service");
         let sample = Sample::new(scrape, now);
+        if self.samples.is_empty() {
+            // The process has just started, with zeros.
+            self.add(Sample::new(&Scrape::default(), now));
+        }
+        self.successes.retain(|name, _| sample.services.contains_key(name));
         let (base, recent) =
             (base(&self.samples, now, WINDOW), base(&self.samples, now, MIN_PERIOD));
         let traffic = report.services.iter().map(|service| {
@@ -156,10 +166,19 @@ impl TrafficSamples {
             let period = base.map_or(MIN_PERIOD, |sample| now.duration_since(sample.at));
             let totals = sample.services.get(&service.name).cloned().unwrap_or_default();
             let minute_ago = totals_at(recent).unwrap_or_default();
+            let success = self.successes.entry(service.name.clone());
+            let success = success.or_insert_with(|| (now, Totals::default()));
+            if totals.succeeded > success.1.succeeded {
+                *success = (now, totals.clone());
+            }
+            let (succeeded_at, at_success) = &*success;
+            let later =
+                if at_success.requests > minute_ago.requests { at_success } else { &minute_ago };
             let traffic = ServiceTraffic {
                 last_minute: totals.exchanges_since(&minute_ago),
-                own_responses: totals.own_responses_since(&minute_ago),
-                requests_of_last_minute: totals.requests - minute_ago.requests,
+                own_responses: growth(&totals.own_responses, &later.own_responses),
+                requests_without_success: totals.requests - later.requests,
+                silence: now.duration_since(*succeeded_at),
                 connections: connections.get(&service.name).copied().unwrap_or_default(),
                 max_connections: service.max_connections,
                 ..totals.since(before.unwrap_or_default(), period)
@@ -244,12 +263,6 @@ impl Totals {
         Exchanges { all, failed }
     }
 
-    /// The responses of keygate since the totals were `before`, if no request has succeeded since.
-    fn own_responses_since(&self, before: &Self) -> BTreeMap<String, f64> {
-        let fails = self.succeeded > 0.0 && self.succeeded <= before.succeeded;
-        if fails { growth(&self.own_responses, &before.own_responses) } else { BTreeMap::new() }
-    }
-
     /// The traffic since the totals were `before`, a `period` ago.
     fn since(&self, before: Self, period: Duration) -> ServiceTraffic {
         let minutes = period.max(MIN_PERIOD).as_secs_f64() / 60.0;
@@ -314,19 +327,6 @@ mod tests {
             client_rejections,
             ..Totals::default()
         }
-    }
-
-    #[test]
-    fn responses_of_keygate_count_while_no_request_succeeds() {
-        let totals = |succeeded, own| {
-            let own_responses = [("400".to_owned(), 1.0), ("431".to_owned(), own)].into();
-            Totals { succeeded, own_responses, ..Totals::default() }
-        };
-        let since = |before, now: Totals| now.own_responses_since(&before);
-        let expected = [("431".to_owned(), 8.0)].into();
-        assert_eq!(since(totals(5.0, 1.0), totals(5.0, 9.0)), expected);
-        assert_eq!(since(totals(5.0, 1.0), totals(6.0, 9.0)), BTreeMap::new(), "one succeeds");
-        assert_eq!(since(totals(0.0, 1.0), totals(0.0, 9.0)), BTreeMap::new(), "none ever did");
     }
 
     #[test]

@@ -203,11 +203,11 @@ impl AskConnection {
     ) -> Result<Answer, Unusable> {
         let (mode, now) = (authorizer.config.client_auth.mode, SystemTime::now());
         let presented: &[CertificateDer<'_>] = match &question.presented {
-            Presented::Chain(chain) if chain.is_empty() => return Err(NO_CERTIFICATE),
+            Presented::Chain(chain) if chain.is_empty() => return Err(Unusable::NoCertificate),
             Presented::Chain(chain) => chain,
             Presented::None => match mode {
                 ClientAuthMode::Optional => &[],
-                ClientAuthMode::Required => return Err(NO_CERTIFICATE),
+                ClientAuthMode::Required => return Err(Unusable::NoCertificate),
             },
             Presented::Unusable(unusable) => return Err(*unusable),
         };
@@ -282,6 +282,7 @@ impl AskConnection {
     ) -> Answer {
         let (result, word) = match unusable {
             Unusable::Malformed(_) => (QuestionResult::Malformed, "malformed"),
+            Unusable::NoCertificate => (QuestionResult::NoCertificate, "no_certificate"),
             Unusable::NotVerified(_) => (QuestionResult::NotVerified, "not_verified"),
             Unusable::NotVouched => (QuestionResult::NotVouched, "not_vouched"),
             Unusable::Oversize => (QuestionResult::Oversize, "oversize"),
@@ -316,7 +317,6 @@ impl Drop for AskConnection {
     }
 }
 
-const NO_CERTIFICATE: Unusable = Unusable::Malformed("the question has no client certificate");
 const UNREADABLE: Unusable = Unusable::Malformed("a certificate in the question cannot be read");
 
 /// The answer to a question that was judged to this `depth`.

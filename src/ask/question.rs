@@ -42,6 +42,8 @@ pub(crate) enum Presented<'a> {
 pub(crate) enum Unusable {
     /// No certificate can be read, or there is more than one where one is due.
     Malformed(&'static str),
+    /// The client has no certificate, or the host does not send it.
+    NoCertificate,
     /// The host, or the authorizer itself, did not verify the client.
     NotVerified(&'static str),
     /// A CA of the client may not vouch for a name of its certificate.
@@ -55,6 +57,7 @@ impl Unusable {
     pub(crate) fn reason(self) -> &'static str {
         match self {
             Self::Malformed(reason) | Self::NotVerified(reason) => reason,
+            Self::NoCertificate => "the question has no client certificate",
             Self::NotVouched => "a CA of the client may not vouch for a name of its certificate",
             Self::Oversize => "the question is larger than max_question_size",
         }

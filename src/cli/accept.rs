@@ -133,10 +133,15 @@ fn preview(
     print(format_args!("SHA-256: {sha256}"))?;
     print(format_args!("recent clients that it would reject: {new_hits}"))?;
     clients.iter().try_for_each(|client| print(format_args!("  {client}")))?;
-    match new_hits.saturating_sub(clients.len()) {
-        0 => Ok(()),
-        more => print(format_args!("  and {more} more")),
+    let more = new_hits.saturating_sub(clients.len());
+    if more > 0 {
+        print(format_args!("  and {more} more"))?;
     }
+    if waiting.without_crls {
+        let text = "warning: with it no CA has a list in client_auth.crls, so that every client would be rejected; add the lists first";
+        print(format_args!("{text}"))?;
+    }
+    Ok(())
 }
 
 fn described(file: GuardFile, waiting: &WaitingReport) -> String {

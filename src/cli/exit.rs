@@ -7,7 +7,7 @@
 //! | 2 | Wrong usage or configuration; `validate --strict`: a warning. |
 //! | 3 | A file, input or response cannot be used. |
 //! | 4 | An error of the operating system: an address in use, no permission, no thread. |
-//! | 5 | A query found no key, and could not check one. |
+//! | 5 | A query found no key, and could not check one. `probe` found nothing, and could not prove all. |
 //!
 //! The manual page of each command in `docs/man` has the exact conditions, which `--help` prints.
 
@@ -38,6 +38,8 @@ pub(super) enum Exit {
     NotReady,
     /// The running proxy rejected a file.
     Rejected,
+    /// No response of a probe shows what becomes of the status header.
+    Unproved,
     /// A key is in an encoding that no list can hold, and no key was found.
     Unchecked,
     /// There are warnings, and `--strict` was given.
@@ -52,7 +54,7 @@ impl Exit {
             Self::Found | Self::NotProved | Self::NotReady | Self::Rejected => 1,
             Self::Warned => 2,
             Self::Incomplete => 3,
-            Self::Unchecked => 5,
+            Self::Unchecked | Self::Unproved => 5,
             Self::Failed(code) => code,
         }
     }

@@ -65,7 +65,8 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     if let (Some(period), Some(path)) = (args.period, args.paths.first()) {
         findings.push(repeat(period, path, &clean, &compromised)?);
     }
-    let most_severe = [Exit::Found, Exit::Incomplete].into_iter().find(|it| findings.contains(it));
+    let by_severity = [Exit::Found, Exit::Incomplete, Exit::Unproved];
+    let most_severe = by_severity.into_iter().find(|it| findings.contains(it));
     Ok(most_severe.unwrap_or(Exit::Done))
 }
 
@@ -97,7 +98,8 @@ fn probe(
     let is_other = matches!(word.as_deref(), Some("clean" | "unchecked" | "allowed"));
     let is_rejected = matches!(judged.status(), "403" | "closed") && !is_other;
     // A proxy without an answer of keygate rejects the clean client as well, before or after.
-    let (finding, text) = match (first.is_served() && named.is_served(), judged.is_served()) {
+    let has_passed = first.has_passed() && named.has_passed();
+    let (finding, text) = match (has_passed, judged.is_served()) {
         (true, false) if is_rejected => (Exit::Done, "judged"),
         (true, true) => (Exit::Found, "NOT JUDGED: the compromised client is served"),
         (false, true) => (
@@ -108,16 +110,16 @@ fn probe(
     };
     let (field, of_field) = if first.contains(FORGED) || judged.contains(FORGED) {
         (Exit::Found, "REACHES THE APPLICATION if a client sends it")
-    } else if !first.is_served() || !named.is_served() {
+    } else if !has_passed {
         (Exit::Incomplete, "UNKNOWN: a request with it was not served")
     } else if !is_status(&first) {
-        (Exit::Done, "is not shown by the response")
+        (Exit::Unproved, "is UNPROVED, because the response does not show it")
     } else if is_status(&named) {
         (Exit::Done, "is replaced")
     } else {
         (Exit::Found, "IS LOST if a client names it in Connection")
     };
-    let of_clean = if first.is_served() { named.status() } else { first.status() };
+    let of_clean = if first.has_passed() { named.status() } else { first.status() };
     let of_compromised = judged.status();
     print(format_args!(
         "{path}  clean: {of_clean}, compromised: {of_compromised}: {text}; {name} {of_field}"

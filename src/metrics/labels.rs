@@ -176,8 +176,10 @@ labels! {
         /// The question got no answer, because the process drains, or a reload has removed the
         /// authorizer.
         Draining = "draining",
-        /// The question has no certificate that can be read, or more than one.
+        /// The certificate in the question cannot be read, or there is more than one.
         Malformed = "malformed",
+        /// The question has no certificate, and `client_auth.mode` requires one.
+        NoCertificate = "no_certificate",
         /// The asker may not ask. Counts its connections.
         NotAllowed = "not_allowed",
         /// The certificate failed the verification of the host or of the authorizer.

@@ -35,6 +35,9 @@ pub struct WaitingReport {
     pub max_new_hits: Option<usize>,
     /// Some of the recent clients that the update would reject.
     pub clients: Vec<AffectedClient>,
+    /// Whether no CA would have a CRL, so that every client would be rejected.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub without_crls: bool,
 }
 
 /// A recent client that an update would reject.

@@ -128,6 +128,7 @@ impl ClientUpdate<'_> {
         let hits = NewHits { count, ..hits };
         let update = WaitingReport {
             path: Some(part.0.display().to_string()),
+            without_crls: after.lacks_every_crl(self.files),
             ..WaitingReport::new(sha256.clone(), hits, self.files.max_new_hits)
         };
         let of_file = self.gates.gates.get(&(part.0.clone(), Box::default()));

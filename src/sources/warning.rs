@@ -40,6 +40,9 @@ pub struct Warning {
     /// Whether the report has the condition in another place: an expiry, a rejection or a metric.
     #[serde(skip)]
     pub is_elsewhere: bool,
+    /// Whether no client of the service gets in.
+    #[serde(skip)]
+    pub is_outage: bool,
     /// The message of the log line.
     #[serde(skip)]
     event: &'static str,
@@ -89,8 +92,18 @@ impl Warning {
     }
 
     fn new(kind: &'static str, name: &str, event: &'static str, text: String) -> Self {
-        let (name, is_elsewhere) = (Some(name.to_owned()), false);
-        Self { kind, name, text, is_elsewhere, event, reason: None, age: None, place: None }
+        let (name, is_elsewhere, is_outage) = (Some(name.to_owned()), false, false);
+        Self {
+            kind,
+            name,
+            text,
+            is_elsewhere,
+            is_outage,
+            event,
+            reason: None,
+            age: None,
+            place: None,
+        }
     }
 
     fn about_filter(name: &str, event: &'static str, problem: &str) -> Self {
@@ -167,13 +180,15 @@ impl Warning {
             .elsewhere(matches!(problem, CrlWarning::Expired { .. }))
     }
 
-    /// A CA has no CRL, although CRLs are configured. The certificates that it issues are rejected.
-    pub(super) fn crl_missing(file: &CertificateFile, subject: &str) -> Self {
+    /// A CA has no CRL, although CRLs are configured. The certificates that it issues are rejected:
+    /// all of them if `is_outage`, because no other CA has one.
+    pub(super) fn crl_missing(file: &CertificateFile, subject: &str, is_outage: bool) -> Self {
         let problem = format!(
             "client_auth.crls has no list of {subject}, so that every client that it issued is \
              rejected, and a CA that it revoked is not; add its list"
         );
-        Self::about_file(file, "certificate revocation list is missing", &problem)
+        let warning = Self::about_file(file, "certificate revocation list is missing", &problem);
+        Self { is_outage, ..warning }
     }
 
     /// The publisher of a list calls its format deprecated.

@@ -224,7 +224,9 @@ fn swap_under_load(host: &str, connect: impl Fn(&Path, &Party) -> Box<dyn Asker>
     });
     let series =
         |result: &str| format!("keygate_questions_total{{result=\"{result}\",service=\"edge\"}}");
-    for result in ["malformed", "oversize", "not_verified", "not_allowed", "draining"] {
+    for result in
+        ["malformed", "no_certificate", "oversize", "not_verified", "not_allowed", "draining"]
+    {
         assert_eq!(keygate.metric(&series(result)), 0.0, "{result}");
     }
 }

@@ -1,11 +1,14 @@
-//! Conditions of clients: nobody gets in, most do not, or rejections that follow an update.
+//! Conditions of clients: nobody gets in, most do not, no question can be used, or rejections that
+//! follow an update.
+
+use std::collections::BTreeMap;
 
 use keygate_core::tls::HandshakeResult;
 use keygate_core::unix_time::duration;
 
 use super::{Attention, amber, red};
-use crate::admin::admissions::Admission;
 use crate::admin::admissions::update::Update;
+use crate::admin::admissions::{Admission, ClientCounts};
 use crate::admin::view::View;
 use crate::metrics::{Label, QuestionResult};
 use crate::shell;
@@ -23,15 +26,17 @@ pub(super) fn conditions(view: &View) -> Vec<Attention> {
     let open = view.scrape.sums("keygate_connections_active", "service");
     let services = view.report.services.iter().map(|it| ("service", it.name.as_str()));
     let authorizers = view.report.authorizers.iter().map(|it| ("authorizer", it.name.as_str()));
-    let conditions = services.chain(authorizers).filter_map(|(kind, name)| {
+    let conditions = services.chain(authorizers).flat_map(|(kind, name)| {
         let open = open.get(name).copied().unwrap_or_default();
-        shut_out((kind, name), view.admissions.get(name)?, open, update)
+        let clients = view.admissions.get(name);
+        let shut_out = clients.and_then(|it| shut_out((kind, name), it, open, update));
+        shut_out.into_iter().chain(clients.and_then(|it| unusable_questions(name, it)))
     });
     conditions.chain(cause.and_then(|update| rejecting_update(update, view))).collect()
 }
 
 /// A service or authorizer that none or less than half of its clients get past. Red if none does,
-/// some did, no connection is `open`, and the clients are the ones that are rejected.
+/// no connection is `open`, and the clients are the ones that are rejected.
 fn shut_out(
     (kind, name): (&str, &str),
     clients: &Admission,
@@ -53,28 +58,57 @@ fn shut_out(
     } else {
         return None;
     };
-    let results = counts.failed.iter().filter(|(_, count)| **count > 0.0);
-    let results: Vec<_> = results.map(|(result, count)| format!("{result}: {count}")).collect();
     // The cause may have changed since the last success.
     let latest = if last_minute.failures() > 0.0 { last_minute } else { counts };
-    let most = latest.failed.iter().max_by(|(_, one), (_, other)| one.total_cmp(other));
-    let cause = most.map_or("", |(result, _)| cause_of(result));
+    let (results, cause) = (results_of(&counts.failed), cause_of_most(&latest.failed));
     let update = update.map(|update| {
         format!("; last update {} ago: {}", duration(update.age.as_secs()), file_names(update))
     });
     let update = update.unwrap_or_default();
-    let problem = format!("{problem} ({}): {cause}{update}", results.join(", "));
+    let problem = format!("{problem} ({results}): {cause}{update}");
     let (subject, row) = (format!("{kind} {name}"), format!("{kind}-{name}"));
     // Browsers and probes without the CA of the service cause `service_rejected`, and a client with
     // a copied certificate causes `bad_signature`. One of them makes nothing red.
     let by_clients = [HandshakeResult::BadSignature, HandshakeResult::ServiceRejected];
     let by_clients = by_clients.iter().filter_map(|it| since_success.failed.get(it.as_str()));
     let rejected = since_success.failures() - by_clients.sum::<f64>();
-    Some(if is_silent && *has_succeeded && rejected > MANY && open == 0.0 {
+    Some(if is_silent && rejected > MANY && open == 0.0 {
         red(subject, problem, row)
     } else {
         amber(subject, problem, row)
     })
+}
+
+/// An authorizer whose questions of the last minute had no certificate that can be used, and were all
+/// denied. Visitors without a certificate make it red only if no client got in since the start.
+fn unusable_questions(name: &str, clients: &Admission) -> Option<Attention> {
+    let ClientCounts { admitted, failed, unusable } = &clients.last_minute;
+    let judged = [QuestionResult::ClientNotAllowed, QuestionResult::Denied];
+    let is_judged = judged.iter().any(|it| failed.get(it.as_str()).is_some_and(|it| *it > 0.0));
+    let all: f64 = unusable.values().sum();
+    if *admitted > 0.0 || is_judged || all < FEW {
+        return None;
+    }
+    let problem = format!(
+        "no question of the last minute has a certificate that can be used, {all} were denied ({}): {}",
+        results_of(unusable),
+        cause_of_most(unusable)
+    );
+    let absent = unusable.get(QuestionResult::NoCertificate.as_str()).copied().unwrap_or_default();
+    let counted = if clients.has_succeeded { all - absent } else { all };
+    let new = if counted > MANY { red } else { amber };
+    Some(new(format!("authorizer {name}"), problem, format!("authorizer-{name}")))
+}
+
+/// The results that occurred, with their numbers.
+fn results_of(counts: &BTreeMap<String, f64>) -> String {
+    let results = counts.iter().filter(|(_, count)| **count > 0.0);
+    results.map(|(result, count)| format!("{result}: {count}")).collect::<Vec<_>>().join(", ")
+}
+
+fn cause_of_most(counts: &BTreeMap<String, f64>) -> &'static str {
+    let most = counts.iter().max_by(|(_, one), (_, other)| one.total_cmp(other));
+    most.map_or("", |(result, _)| cause_of(result))
 }
 
 /// The file or setting to check for the result of most handshakes or questions.
@@ -82,7 +116,7 @@ fn cause_of(result: &str) -> &'static str {
     use HandshakeResult::{
         BadSignature, Expired, NotAllowed, NotVouched, Revoked, ServiceRejected, UnknownIssuer,
     };
-    use QuestionResult::{ClientNotAllowed, NotVerified};
+    use QuestionResult::{ClientNotAllowed, Malformed, NoCertificate, NotVerified, Oversize};
     let causes = [
         (
             BadSignature.as_str(),
@@ -90,21 +124,43 @@ fn cause_of(result: &str) -> &'static str {
              \"handshake failed\" with result \"bad_signature\" in the log, with peer and subject",
         ),
         (Expired.as_str(), "check the dates of the certificates, and the clock"),
-        (NotAllowed.as_str(), "check client_auth.allow"),
+        (NotAllowed.as_str(), NOT_ALLOWED),
         (
             NotVouched.as_str(),
             "check client_auth.cas: see \"not_vouched\" in the log, with the CA and the name that it \
              may not vouch for",
         ),
-        (Revoked.as_str(), "check client_auth.crls"),
+        (Revoked.as_str(), "if intended, nothing to do; otherwise check client_auth.crls"),
         (ServiceRejected.as_str(), "clients reject tls.certificate, or lack its CA"),
-        (UnknownIssuer.as_str(), "check client_auth.trust_anchors"),
-        (ClientNotAllowed.as_str(), "check client_auth.allow"),
+        (
+            UnknownIssuer.as_str(),
+            "check client_auth.trust_anchors, and the intermediates that clients send: the issuer is \
+             in \"handshake failed\" in the log",
+        ),
+        (ClientNotAllowed.as_str(), NOT_ALLOWED),
+        (
+            Malformed.as_str(),
+            "correct the configuration of the host: the reason is in \"question denied\" in the log, \
+             its remedy in \"Finding faults\" of docs/authorizers.md",
+        ),
+        (
+            NoCertificate.as_str(),
+            "the host sends none, or in another field than certificate_from names; if clients need \
+             none, set client_auth.mode = \"optional\"",
+        ),
+        (
+            Oversize.as_str(),
+            "raise limits.max_question_size, or let the host send fewer headers of the client",
+        ),
         (NotVerified.as_str(), "check client_auth.trust_anchors, and the CAs of the host"),
     ];
     let cause = causes.iter().find(|(it, _)| *it == result);
-    cause.map_or("check the filters and lists that have their keys", |(_, cause)| cause)
+    cause.map_or(KEYS, |(_, cause)| cause)
 }
+
+const KEYS: &str =
+    "if intended, nothing to do; otherwise check the filters and lists that have their keys";
+const NOT_ALLOWED: &str = "if intended, nothing to do; otherwise check client_auth.allow";
 
 /// An update after which more clients are rejected than before.
 fn rejecting_update(update: &Update, view: &View) -> Option<Attention> {
@@ -116,13 +172,13 @@ fn rejecting_update(update: &Update, view: &View) -> Option<Attention> {
         false => format!("since it was loaded, {loaded} ago"),
     };
     let problem = format!(
-        "{recent} rejections {counted} at most, {expected:.0} before in as long; to go back, restore \
-         the file before it"
+        "{recent} rejections {counted} at most, {expected:.0} before in as long; if intended, nothing \
+         to do; otherwise restore the file before it"
     );
     let condition =
         |problem| amber(format!("update of {}", file_names(update)), problem, file.row.as_str());
     if !update.rejects_keys() {
-        let crls = "; an older CRL is rejected, so that its CA must issue the next one";
+        let crls = ", but for a CRL, of which the CA must issue the next one";
         return Some(condition(format!("{problem}{crls}")));
     }
     let problem = format!(
@@ -141,11 +197,9 @@ fn file_names(update: &Update) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::time::Duration;
 
     use super::*;
-    use crate::admin::admissions::ClientCounts;
     use crate::admin::attention::AttentionLevel;
 
     fn clients(admitted: f64, failed: f64, silence: u64) -> Admission {
@@ -154,12 +208,12 @@ mod tests {
 
     fn of_result(result: &str, admitted: f64, failed: f64, silence: u64) -> Admission {
         let failed: BTreeMap<_, _> = [(result.to_owned(), failed)].into();
-        let recent = ClientCounts { admitted, failed: failed.clone() };
+        let recent = ClientCounts { admitted, failed: failed.clone(), ..ClientCounts::default() };
         Admission {
             last_minute: recent.clone(),
             recent,
             silence: Duration::from_secs(silence),
-            since_success: ClientCounts { admitted: 0.0, failed },
+            since_success: ClientCounts { failed, ..ClientCounts::default() },
             has_succeeded: true,
         }
     }
@@ -176,7 +230,7 @@ mod tests {
         assert_eq!(level(clients(0.0, 2.0, 3600)), None, "a client with a wrong certificate");
         assert_eq!(level(clients(5.0, 0.0, 3600)), None, "no client tries");
         let never = Admission { has_succeeded: false, ..clients(0.0, 100.0, 3600) };
-        assert_eq!(level(never), Some(AttentionLevel::Amber));
+        assert_eq!(level(never), Some(AttentionLevel::Red), "after a restart");
         let browser = of_result("service_rejected", 0.0, 100.0, 3600);
         assert_eq!(level(browser), Some(AttentionLevel::Amber), "a browser without the CA");
         let copied = of_result("bad_signature", 0.0, 100.0, 3600);
@@ -187,8 +241,33 @@ mod tests {
         assert_eq!(served.map(|it| it.level), Some(AttentionLevel::Amber), "one is connected");
         let problem = condition(clients(0.0, 100.0, 190)).unwrap().problem;
         let expected = "no client gets in for 3 minutes, 100 attempts failed (unknown_issuer: 100): \
-                        check client_auth.trust_anchors";
-        assert_eq!(problem, expected);
+                        check client_auth.trust_anchors, and ";
+        assert!(problem.starts_with(expected), "{problem}");
+    }
+
+    #[test]
+    fn an_authorizer_that_can_use_no_question_is_red_unless_visitors_without_a_certificate_ask() {
+        let level = |admitted, denied, counts: &[(&str, f64)], has_succeeded| {
+            let unusable = counts.iter().map(|(result, count)| ((*result).to_owned(), *count));
+            let failed = [("denied".to_owned(), denied)].into();
+            let last_minute = ClientCounts { admitted, failed, unusable: unusable.collect() };
+            let clients = Admission { last_minute, has_succeeded, ..Admission::default() };
+            unusable_questions("edge", &clients).map(|it| it.level)
+        };
+        use AttentionLevel::{Amber, Red};
+        for result in ["malformed", "oversize"] {
+            assert_eq!(level(0.0, 0.0, &[(result, 11.0)], true), Some(Red), "{result}");
+            assert_eq!(level(0.0, 0.0, &[(result, 11.0)], false), Some(Red), "{result}");
+            assert_eq!(level(0.0, 0.0, &[(result, 10.0)], false), Some(Amber), "{result}");
+            assert_eq!(level(0.0, 0.0, &[(result, 3.0)], false), Some(Amber), "{result}");
+            assert_eq!(level(0.0, 0.0, &[(result, 2.0)], false), None, "{result}");
+            assert_eq!(level(1.0, 0.0, &[(result, 72.0)], true), None, "{result}");
+            assert_eq!(level(0.0, 1.0, &[(result, 72.0)], true), None, "{result}");
+        }
+        let visitors = [("malformed", 10.0), ("no_certificate", 90.0)];
+        assert_eq!(level(0.0, 0.0, &visitors, true), Some(Amber));
+        assert_eq!(level(0.0, 0.0, &visitors, false), Some(Red), "wrong from the start");
+        assert_eq!(level(0.0, 0.0, &[], false), None, "no question");
     }
 
     #[test]

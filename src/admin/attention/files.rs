@@ -39,7 +39,10 @@ fn rejected(rejection: &Rejection<'_>, report: &Report) -> Attention {
     let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
     let error = path.map_or_else(|| (*error).to_owned(), |path| format!("{path}: {error}"));
     if *waiting {
-        let problem = format!("an update waits{reason}: {error}");
+        let crl = error
+            .contains(": client_auth.crls ")
+            .then_some("; until then none of its revocations applies");
+        let problem = format!("an update waits{reason}: {error}{}", crl.unwrap_or_default());
         return Attention { command, ..amber(subject, problem, row) };
     }
     Attention { command, ..red(subject, format!("rejected{reason}: {error}"), row) }
@@ -50,7 +53,8 @@ fn warned(warning: &Warning) -> Attention {
     let Warning { kind, name, .. } = warning;
     let subject = name.as_ref().map_or_else(|| (*kind).to_owned(), |name| format!("{kind} {name}"));
     let row = name.as_ref().map_or_else(|| (*kind).to_owned(), |name| format!("{kind}-{name}"));
-    amber(subject, warning.problem(), row)
+    let new = if warning.is_outage { red } else { amber };
+    new(subject, warning.problem(), row)
 }
 
 fn stale_filter(filter: &FilterReport) -> Option<Attention> {

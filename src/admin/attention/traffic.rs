@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use keygate_core::unix_time::utc;
+use keygate_core::unix_time::{duration, utc};
 
 use super::{Attention, amber, red};
 use crate::admin::servers::ServerReport;
@@ -18,8 +18,12 @@ const AMBER_FAILURES: f64 = 0.05;
 /// `KeygateUpstreamUnreachable`.
 const RED_FAILURES: f64 = 0.5;
 
-/// Rejected requests in a minute from which a service needs attention.
+/// Rejected requests from which a service needs attention. A single client may be the reason.
 const FEW: f64 = 3.0;
+/// Number of rejected requests above which a service without a success for a minute is red.
+const MANY: f64 = 10.0;
+/// Time without a success after which no request is served, in seconds.
+const SILENCE: u64 = 60;
 
 pub(super) fn conditions(view: &View) -> Vec<Attention> {
     let mut all = servers_down(&view.servers(), view);
@@ -79,17 +83,23 @@ fn failed_exchanges((service, traffic): (&String, &ServiceTraffic)) -> Option<At
     })
 }
 
-/// A service without a successful request in the last minute, of whose requests at least half, and
-/// three, got one status of keygate. A single client may be the reason.
+/// A service of whose requests since the last success, in the last minute at most, at least half, and
+/// three, got one status of keygate. Red if no request has succeeded for a minute, and a limit of the
+/// configuration rejects many. Visitors without a certificate cause the other statuses.
 fn rejected_requests((service, traffic): (&String, &ServiceTraffic)) -> Option<Attention> {
     let most = traffic.own_responses.iter().max_by(|(_, one), (_, other)| one.total_cmp(other));
-    let all = traffic.requests_of_last_minute;
-    let (status, count) = most.filter(|(_, count)| **count >= (all / 2.0).max(FEW))?;
-    let cause = status.parse().ok().and_then(OwnStatus::from_status).map_or("", OwnStatus::cause);
+    let (all, silence) = (traffic.requests_without_success, traffic.silence.as_secs());
+    let (text, count) = most.filter(|(_, count)| **count >= (all / 2.0).max(FEW))?;
+    let status = text.parse().ok().and_then(OwnStatus::from_status)?;
+    let limits = [OwnStatus::ContentTooLarge, OwnStatus::HeadTooLarge];
+    let (by_limit, cause) = (limits.contains(&status), status.cause());
     let problem = format!(
-        "no request succeeded in the last minute, {count} of {all} got {status} from keygate: {cause}"
+        "no request has succeeded for {}, {count} of {all} in the last minute got {text} from keygate: \
+         {cause}",
+        duration(silence)
     );
-    Some(amber(format!("service {service}"), problem, format!("service-{service}")))
+    let new = if by_limit && silence >= SILENCE && *count > MANY { red } else { amber };
+    Some(new(format!("service {service}"), problem, format!("service-{service}")))
 }
 
 /// Share of `max_connections` from which an address needs attention.
@@ -144,24 +154,39 @@ fn losses(view: &View) -> Vec<Attention> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::admin::attention::AttentionLevel;
 
     #[test]
     fn a_service_whose_requests_get_one_status_of_keygate_needs_attention() {
-        let condition = |all, counts: [(&str, f64); 2]| {
+        use AttentionLevel::{Amber, Red};
+        let condition = |all, silence, counts: [(&str, f64); 2]| {
             let own_responses = counts.map(|(status, count)| (status.to_owned(), count)).into();
             let traffic = ServiceTraffic {
                 own_responses,
-                requests_of_last_minute: all,
+                requests_without_success: all,
+                silence: Duration::from_secs(silence),
                 ..ServiceTraffic::default()
             };
-            rejected_requests((&"orders".to_owned(), &traffic)).map(|it| it.problem)
+            rejected_requests((&"orders".to_owned(), &traffic)).map(|it| (it.level, it.problem))
         };
-        let expected = "no request succeeded in the last minute, 120 of 121 got 431 from keygate: \
-                        head above limits.max_header_size, limits.max_headers or \
+        let level = |silence, count, status| {
+            condition(count, silence, [("405", 0.0), (status, count)]).map(|it| it.0)
+        };
+        let expected = "no request has succeeded for 1 minute, 120 of 121 in the last minute got 431 \
+                        from keygate: head above limits.max_header_size, limits.max_headers or \
                         upstream.max_header_size";
-        assert_eq!(condition(121.0, [("400", 1.0), ("431", 120.0)]).as_deref(), Some(expected));
-        assert_eq!(condition(9.0, [("400", 4.0), ("431", 4.0)]), None, "less than half");
-        assert_eq!(condition(2.0, [("400", 0.0), ("431", 2.0)]), None, "too few");
+        let shown = condition(121.0, 60, [("400", 1.0), ("431", 120.0)]);
+        assert_eq!(shown, Some((Red, expected.to_owned())));
+        assert_eq!(level(59, 120.0, "431"), Some(Amber));
+        assert_eq!(level(60, 11.0, "413"), Some(Red));
+        assert_eq!(level(60, 10.0, "431"), Some(Amber));
+        for status in ["400", "403", "421"] {
+            assert_eq!(level(3600, 120.0, status), Some(Amber), "visitors");
+        }
+        assert_eq!(condition(9.0, 60, [("400", 4.0), ("431", 4.0)]), None, "less than half");
+        assert_eq!(condition(2.0, 60, [("400", 0.0), ("431", 2.0)]), None, "too few");
     }
 }

@@ -152,7 +152,8 @@ pub(super) struct AuthorizerRow<'a> {
     pub(super) denied: f64,
     /// Questions that were denied without a judgement.
     pub(super) unusable: f64,
-    /// Share of the questions that have no certificate that can be used, in percent.
+    /// Share of the questions without a certificate, or with a key that cannot be checked, in
+    /// percent.
     pub(super) without_certificate: String,
     pub(super) rejection: Option<String>,
     /// The update that waits for the operator.
@@ -191,11 +192,12 @@ impl<'a> AuthorizerRow<'a> {
         let unchecked = count_of(&counters.verdicts, VerdictKind::Unchecked.as_str());
         let allowed = count(QuestionResult::Allowed);
         let denied = count(QuestionResult::Denied) + count(QuestionResult::ClientNotAllowed);
-        let malformed = count(QuestionResult::Malformed);
+        let absent = count(QuestionResult::NoCertificate);
         let unverified = count(QuestionResult::NotVerified) + count(QuestionResult::NotVouched);
-        let unusable = malformed + unverified + count(QuestionResult::Oversize);
+        let unreadable = count(QuestionResult::Malformed) + count(QuestionResult::Oversize);
+        let unusable = absent + unverified + unreadable;
         let all = allowed + denied + unusable;
-        let share = if all > 0.0 { (unchecked + malformed) / all * 100.0 } else { 0.0 };
+        let share = if all > 0.0 { (unchecked + absent) / all * 100.0 } else { 0.0 };
         let last_question = report.last_question.seconds();
         Self {
             name: &report.name,

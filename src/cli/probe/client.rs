@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use humantime::format_duration;
 use keygate_core::{spki, unix_time};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -91,14 +92,19 @@ impl ProbeClient {
     pub(super) fn get(&self, path: &str, named: &str, fields: &str) -> Outcome {
         let mut response = Vec::new();
         let result = self.exchange(path, named, fields, &mut response);
-        let error = result.err().filter(|error| !is_close(error)).map(|error| error.to_string());
+        let error = result.err().filter(|error| !is_close(error));
+        let error = error.map(|error| match is_timeout(&error) {
+            true => format!("no response within {}", format_duration(self.timeout)),
+            false => error.to_string(),
+        });
         Outcome { response: String::from_utf8_lossy(&response).into_owned(), error }
     }
 
     fn exchange(&self, path: &str, named: &str, fields: &str, to: &mut Vec<u8>) -> io::Result<()> {
         let connected = connect(&self.config, self.address, self.name.clone(), self.timeout);
         // An authorizer is asked after the handshake: an alert before is not about the key.
-        let mut tls = connected.map_err(|error| io::Error::other(error.to_string()))?;
+        let other = |error: io::Error| io::Error::other(error.to_string());
+        let mut tls = connected.map_err(|it| if is_timeout(&it) { it } else { other(it) })?;
         let host = &self.host;
         let sent = write!(
             tls,
@@ -114,6 +120,10 @@ impl ProbeClient {
 fn is_close(error: &io::Error) -> bool {
     tls_client::alert(error) == Some(AlertDescription::AccessDenied)
         || error.kind() == ErrorKind::UnexpectedEof
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock)
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CliError> {
@@ -140,6 +150,11 @@ impl Outcome {
     /// Whether the client was served: 2xx or 3xx.
     pub(super) fn is_served(&self) -> bool {
         !self.response.is_empty() && self.error.is_none() && self.status().starts_with(['2', '3'])
+    }
+
+    /// Whether the request has passed the proxy: it was served, or the application has no such path.
+    pub(super) fn has_passed(&self) -> bool {
+        self.is_served() || (self.error.is_none() && self.status() == "404")
     }
 
     /// The word after a field name, in any notation of an application.

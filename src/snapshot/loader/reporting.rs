@@ -52,7 +52,7 @@ impl Loader {
         let own_keys = self.own_keys.iter().map(Warning::own_key);
         let filters = self.sources.filters.iter().flat_map(|filter| filter.warnings(now));
         let lists = self.sources.lists.iter().flat_map(|list| list.warnings(now));
-        filters.chain(lists).chain(services).chain(own_keys).collect()
+        services.chain(own_keys).chain(filters).chain(lists).collect()
     }
 
     /// Time until the next exception or CRL expires, or a CRL that is dated in the future is due.

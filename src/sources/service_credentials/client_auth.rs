@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use keygate_core::guard::AllowRules;
 use keygate_core::tls::{
-    BoundCas, ClientVerifier, CrlIssuers, CrlLoader, CrlMarks, Crls, TrustAnchors,
+    AnchorKind, BoundCas, ClientVerifier, CrlIssuers, CrlLoader, CrlMarks, Crls, TrustAnchors,
 };
 use rustls::pki_types::CertificateDer;
 
@@ -128,6 +128,15 @@ pub(in crate::sources) struct KnownClients<'a> {
 }
 
 impl ClientAuth {
+    /// Whether no CA has a CRL although `files` has CRLs, so that every client is rejected. A pin
+    /// needs none.
+    pub(in crate::sources) fn lacks_every_crl(&self, files: CredentialFiles<'_>) -> bool {
+        let Some(anchors) = &self.cas.trust_anchors else { return false };
+        let has_pin = anchors.with_kind().any(|(_, kind)| kind == AnchorKind::Pin);
+        let mut cas = anchors.with_kind().map(|(ca, _)| ca).chain(&self.cas.intermediates);
+        !files.crls.is_empty() && !has_pin && !cas.any(|ca| self.crls.cover(ca))
+    }
+
     /// Reads all files that `client_auth` names, for the first time or for a new configuration. If
     /// files are rejected, copies of the last good ones are used at a start, and for a new
     /// configuration the CRLs in use. The second value has their errors, and the errors of updates

@@ -105,9 +105,11 @@ impl ServiceCredentials {
         }
         let is_root_of_others =
             files.revocation == RevocationDepth::Leaf && intermediates.is_some();
+        let is_outage = self.clients.get().lacks_every_crl(files);
         let missing = |file: &CertificateFile, ca: &CertificateDer<'_>| {
-            (!self.crls().cover(ca))
-                .then(|| Warning::crl_missing(file, &CertificateSummary::new(ca).subject))
+            let warning =
+                || Warning::crl_missing(file, &CertificateSummary::new(ca).subject, is_outage);
+            (!self.crls().cover(ca)).then(warning)
         };
         let issuers = trust_anchors.with_kind().filter(|(_, kind)| *kind != AnchorKind::Pin);
         let roots = issuers

@@ -120,6 +120,28 @@ fn without_keepalive_nginx_asks_over_http_1_0() {
     assert_eq!(scene.get(&config(&scene.pki, &scene.lost)), "403");
 }
 
+/// Guard: `unusable_questions` in `src/admin/attention/clients.rs`.
+#[test]
+fn a_host_that_sends_no_certificate_that_can_be_read_is_the_first_line_of_the_status() {
+    let unescaped = |text: String| replaced(&text, "$ssl_client_escaped_cert", "$ssl_client_cert");
+    let Some(scene) = HOST.start_with(HOST.authorizer(), unescaped) else { return };
+    for _ in 0..12 {
+        assert_eq!(scene.get(&config(&scene.pki, &scene.good)), "403");
+    }
+    let (_, text) = scene.running.keygate.admin("/status.txt");
+    let first = text.lines().next().unwrap();
+    assert!(!first.contains("nothing needs attention"), "{text}");
+    let status = scene.running.keygate.status();
+    let condition = &status["attention"][0];
+    assert_eq!(
+        (&condition["level"], &condition["subject"]),
+        (&"red".into(), &"authorizer edge".into())
+    );
+    let problem = condition["problem"].as_str().unwrap();
+    assert!(problem.contains(" were denied (malformed: "), "{problem}");
+    assert!(problem.contains("): correct the configuration of the host"), "{problem}");
+}
+
 /// With `cache_for` nginx keeps an answer, by the whole certificate, and no longer than that.
 #[test]
 fn a_cached_answer_is_of_one_certificate_and_expires() {

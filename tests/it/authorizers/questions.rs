@@ -10,12 +10,13 @@ use crate::support::pki::{Kind, Pki};
 use crate::support::proof_source::{ProofSource, fingerprint};
 use crate::support::{output_text, wait_for, write_revision};
 
-const RESULTS: [&str; 8] = [
+const RESULTS: [&str; 9] = [
     "allowed",
     "client_not_allowed",
     "denied",
     "draining",
     "malformed",
+    "no_certificate",
     "not_allowed",
     "not_verified",
     "oversize",
@@ -160,7 +161,7 @@ fn a_question_that_cannot_be_used_is_denied_whatever_the_policy() {
 
     let required = AskedKeygate::start(UNIX);
     assert_eq!(required.connect().ask(&[]).status, 403);
-    assert_eq!(required.questions("malformed"), 1.0);
+    assert_eq!(required.questions("no_certificate"), 1.0);
 }
 
 #[test]

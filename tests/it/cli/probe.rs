@@ -1,6 +1,7 @@
 //! `keygate probe` against a real nginx, with the configuration of `deploy/authorizer/nginx`.
 
 use std::io::Write;
+use std::net::TcpListener;
 use std::process::Output;
 
 use crate::support::http_host::{HostScene, HttpHost, foreign_client, replaced};
@@ -87,6 +88,8 @@ fn the_job_of_the_page_fails_if_a_path_is_open_or_unknown() {
         assert_eq!(*lines.last().unwrap(), format!("exit code {code}"), "{lines:?}");
     };
     let Some(mut closed) = nginx(|text| text) else { return };
+    let silent = HttpHost::Nginx.start().unwrap();
+    expect(run(&silent), 5, "every path is judged, no response shows the field");
     expect(run(&closed), 0, "every path is judged");
     closed.signal("KILL");
     closed.running.keygate.ended();
@@ -190,6 +193,32 @@ fn a_response_for_another_reason_is_unknown() {
         assert_eq!(output.status.code(), Some(3), "{test}: {text}");
         assert!(text.contains(finding) && text.contains(field), "{test}: {text}");
     }
+}
+
+/// The application responds with 200 to one path, and with 404 to the other ones. Guards: `Unproved`,
+/// `has_passed`, `is_timeout` in `src/cli/probe.rs` and `src/cli/probe/client.rs`.
+#[test]
+fn a_response_without_the_field_proves_the_key_and_not_the_field() {
+    let mut authorizer = HttpHost::Nginx.authorizer();
+    authorizer.origin = Origin::responding(|request, tcp| {
+        let status =
+            if request.head.starts_with("GET /found ") { "200 OK" } else { "404 Not Found" };
+        write!(tcp, "HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n")
+    });
+    let Some(scene) = HttpHost::Nginx.start_with(authorizer, |text| text) else { return };
+    let output = probe(&scene, &localhost(&scene), &["--path", "/found", "--path", "/none"]);
+    let field =
+        "compromised: 403: judged; Client-Key-Status is UNPROVED, because the response does";
+    for (line, clean) in lines(&output).iter().zip(["/found  clean: 200", "/none  clean: 404"]) {
+        assert!(line.starts_with(&format!("{clean}, {field}")), "{line}");
+    }
+    assert_eq!(output.status.code(), Some(5), "{}", output_text(&output));
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let host = silent.local_addr().unwrap().to_string();
+    let output = probe(&scene, &host, &["--timeout", "200ms"]);
+    let text = output_text(&output);
+    assert!(text.contains("clean: no response within 200ms, compromised: no response"), "{text}");
+    assert_eq!(output.status.code(), Some(3), "{text}");
 }
 
 #[test]

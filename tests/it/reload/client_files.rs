@@ -230,6 +230,33 @@ fn cas_that_reject_many_recent_clients_wait_and_keep_no_crl_out() {
     scene.admits(&scene.stranger);
 }
 
+/// Guards: `lacks_every_crl` in `src/sources/service_credentials/client_auth.rs`; `warned` in
+/// `src/admin/attention/files.rs`; the order in `Loader::warnings`.
+#[test]
+fn cas_without_any_crl_are_a_warning_before_they_are_accepted_and_the_first_condition_after() {
+    let scene = Scene::new();
+    scene.all_connect();
+    let third = Pki::named("Third CA");
+    let ca = |pki: &Pki| read_to_string(pki.path("ca.pem")).unwrap();
+    let warning = "warning: with it no CA has a list in client_auth.crls";
+    scene.publish("clients.pem", ca(&scene.theirs));
+    scene.waits("client_ca", 3);
+    let shown = output_text(&scene.accept(&[]));
+    assert!(!shown.contains(warning), "one has a list: {shown}");
+    scene.publish("clients.pem", ca(&third));
+    scene.is_waiting(4);
+    let shown = output_text(&scene.accept(&[]));
+    assert!(shown.contains(warning), "{shown}");
+    assert_eq!(scene.accept(&["--yes"]).status.code(), Some(0));
+    let status = scene.keygate.wait_for_status("the condition", |status| {
+        contains(&status["attention"][0]["problem"], "client_auth.crls has no list of CN=Third CA")
+    });
+    let conditions = status["attention"].as_array().unwrap();
+    assert_eq!(conditions[0]["level"], "red", "{status}");
+    let empty = conditions.last().unwrap();
+    assert!(contains(&empty["problem"], "it has no entries"), "{status}");
+}
+
 #[test]
 fn cas_still_wait_after_a_restart_and_the_lists_fit_the_copies() {
     let mut scene = Scene::new();
