@@ -40,10 +40,14 @@ pub struct AllHits {
     pub evicted: u64,
 }
 
+/// The issuer of the last client that failed because of its issuer, and the result, by service.
+pub(crate) type FailedIssuers = HashMap<String, (HandshakeResult, String)>;
+
 #[derive(Debug, Default)]
 struct Inner {
     hits: HashMap<HitKey, Arc<RecentHit>>,
     evicted: u64,
+    failed_issuers: FailedIssuers,
 }
 
 /// One client of a service with one verdict and action.
@@ -296,6 +300,21 @@ impl RecentHits {
             inner.evict_oldest();
         }
         inner.hits.insert(key, Arc::new(hit));
+    }
+
+    /// Records the issuer of a client of a service that failed because of it.
+    pub(crate) fn record_failed_issuer(
+        &self,
+        service: &str,
+        result: HandshakeResult,
+        issuer: String,
+    ) {
+        self.inner().failed_issuers.insert(service.to_owned(), (result, issuer));
+    }
+
+    /// The issuers of the last clients that failed because of them.
+    pub(crate) fn failed_issuers(&self) -> FailedIssuers {
+        self.inner().failed_issuers.clone()
     }
 
     /// All hits in memory, last seen first.

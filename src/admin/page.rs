@@ -25,7 +25,8 @@ use super::remedy;
 use super::traffic::ServiceTraffic;
 use super::view::View;
 use super::{AdminState, COMMIT};
-use crate::metrics::{KeyAction, Label, NameResult};
+use crate::metrics::{KeyAction, Label, NameResult, Scrape};
+use crate::process::memory_limit::memory_limit;
 use crate::recent_hits::AllHits;
 use crate::shell;
 
@@ -44,6 +45,8 @@ struct StatusPage<'a> {
     /// Number of the conditions of each level.
     levels: String,
     uptime: String,
+    /// Resident memory, and the limit of the cgroup or the machine.
+    memory: String,
     /// `None` without a file.
     configuration_path: Option<&'a str>,
     is_ready: bool,
@@ -130,6 +133,7 @@ fn with_page<T>(
         only: view.only.as_deref().unwrap_or_default(),
         levels: levels(&attention),
         uptime: duration(now.saturating_sub(state.since)),
+        memory: memory(&view.scrape),
         configuration_path: config,
         is_ready: view.not_ready.is_none(),
         generation: report.generation,
@@ -168,6 +172,12 @@ fn with_page<T>(
             .collect(),
     };
     render(&page)
+}
+
+fn memory(scrape: &Scrape) -> String {
+    let resident = scrape.values("process_resident_memory_bytes").next();
+    let resident = resident.map_or(0.0, |(_, bytes)| bytes) / f64::from(1 << 20);
+    format!("{resident:.0} of {} MiB", memory_limit() >> 20)
 }
 
 /// Numbers of conditions, such as `1 red, 2 amber`.

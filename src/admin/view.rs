@@ -19,6 +19,7 @@ use crate::listen::AddressLoad;
 use crate::metrics::Scrape;
 use crate::process::lifecycle::Lifecycle;
 use crate::proxy::ServerStates;
+use crate::recent_hits::FailedIssuers;
 use crate::snapshot::Report;
 
 /// Earlier values of the counters.
@@ -43,6 +44,8 @@ pub(super) struct View {
     pub(super) traffic: BTreeMap<String, ServiceTraffic>,
     /// By service and authorizer.
     pub(super) admissions: BTreeMap<String, Admission>,
+    /// The issuer of the last client that failed because of it, by service.
+    pub(super) failed_issuers: FailedIssuers,
     /// Handshakes that failed before a service was selected in the last five minutes, by result.
     pub(super) unrouted_handshakes: BTreeMap<String, f64>,
     /// In the last five minutes.
@@ -80,6 +83,7 @@ impl View {
             hours,
             traffic,
             admissions,
+            failed_issuers: state.sources.recent_hits.failed_issuers(),
             unrouted_handshakes,
             losses,
             updates,

@@ -324,18 +324,22 @@ fn actions(policy: &Policy) -> String {
 /// The lines about the CAs and the revocation lists of services and authorizers.
 fn lines_of_cas(report: &Report) -> Vec<String> {
     let services = report.services.iter();
-    let services = services.map(|it| ("service", &it.name, it.trust_anchors, &it.crls));
+    let services =
+        services.map(|it| ("service", &it.name, (it.trust_anchors, it.intermediates), &it.crls));
     let authorizers = report.authorizers.iter();
-    let authorizers = authorizers.map(|it| ("authorizer", &it.name, it.trust_anchors, &it.crls));
+    let authorizers = authorizers
+        .map(|it| ("authorizer", &it.name, (it.trust_anchors, it.intermediates), &it.crls));
     let (mut anchor_lines, mut crl_lines) = (Vec::new(), Vec::new());
-    for (kind, name, anchors, crls) in services.chain(authorizers) {
+    for (kind, name, (anchors, others), crls) in services.chain(authorizers) {
         let AnchorCounts { roots, intermediates, pins } = anchors;
         if anchors != AnchorCounts::default() {
+            let others = (others > 0).then(|| format!("; client_auth.intermediates: {others}"));
             anchor_lines.push(format!(
-                "{kind} {name}: trust anchors: {}, {}, {}",
+                "{kind} {name}: trust anchors: {}, {}, {}{}",
                 counted(roots as u64, "root"),
                 counted(intermediates as u64, "intermediate"),
-                counted(pins as u64, "pinned certificate")
+                counted(pins as u64, "pinned certificate"),
+                others.unwrap_or_default()
             ));
         }
         crl_lines.extend(crls.iter().map(|crl| {

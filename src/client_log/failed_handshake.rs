@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use keygate_core::guard::JudgedAt;
+use keygate_core::printable::printable;
 use keygate_core::spki::{self, Fingerprint};
 use keygate_core::tls::{self, CertificateSummary, HandshakeResult};
 use keygate_wire::permit::network_of;
@@ -66,6 +67,13 @@ impl RefusalLog {
         let client = failed.leaf.map(CertificateSummary::new);
         let LoggedClient { subject, issuer, serial, fingerprint, dns_names, uris, .. } =
             LoggedClient::new(client.as_ref());
+        let by_issuer = [HandshakeResult::Revoked, HandshakeResult::UnknownIssuer];
+        if let (true, Some(service), Some(issuer)) =
+            (by_issuer.contains(&failed.result), failed.service, issuer)
+        {
+            let issuer = printable(&bounded(issuer)).replace('`', "'"); // of a command in the status
+            self.recent_hits.record_failed_issuer(&service.config.name, failed.result, issuer);
+        }
         info!(
             target: "keygate::handshake",
             peer = %failed.peer,

@@ -33,7 +33,8 @@ fn buffers(memory: u64, files: u64, workers: u64) -> u64 {
     (free / BUFFER_PART / workers).max(MIN_FOR_WORKER.min(memory / 4 / workers))
 }
 
-fn memory_limit() -> u64 {
+/// The memory that the process may use, in bytes.
+pub(crate) fn memory_limit() -> u64 {
     let cgroups = read_to_string("/proc/self/cgroup").unwrap_or_default();
     let machine = read_to_string("/proc/meminfo").unwrap_or_default();
     smallest(Path::new("/sys/fs/cgroup"), &cgroups, &machine)

@@ -24,6 +24,7 @@ impl AuthorizerSource {
             certificate_not_after: self.expiry(CertificateRole::Server),
             trust_anchor_not_after: self.expiry(CertificateRole::TrustAnchor),
             trust_anchors: self.anchor_counts(),
+            intermediates: self.credentials.intermediates().len(),
             crl_next_update: crls.next_update(),
             crls: CrlReport::all(crls),
             last_reload: self.last_reload(),

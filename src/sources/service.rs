@@ -23,6 +23,7 @@ impl ServiceSource {
             certificate_not_after: self.expiry(CertificateRole::Server).unwrap_or_default(),
             trust_anchor_not_after: self.expiry(CertificateRole::TrustAnchor),
             trust_anchors: self.anchor_counts(),
+            intermediates: self.credentials.intermediates().len(),
             upstream_certificate_not_after: self.expiry(CertificateRole::UpstreamClient),
             crl_next_update: crls.next_update(),
             crls: CrlReport::all(crls),

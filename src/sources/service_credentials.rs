@@ -130,6 +130,11 @@ impl ServiceCredentials {
         self.clients.get().cas.trust_anchors.as_deref()
     }
 
+    /// The certificates in `client_auth.intermediates`.
+    pub(super) fn intermediates(&self) -> &[CertificateDer<'static>] {
+        &self.clients.get().cas.intermediates
+    }
+
     /// The files with the CAs and CRLs of clients.
     pub(super) fn saved_files(
         &self,

@@ -29,7 +29,8 @@ pub(super) fn conditions(view: &View) -> Vec<Attention> {
     let conditions = services.chain(authorizers).flat_map(|(kind, name)| {
         let open = open.get(name).copied().unwrap_or_default();
         let clients = view.admissions.get(name);
-        let shut_out = clients.and_then(|it| shut_out((kind, name), it, open, update));
+        let issuer = view.failed_issuers.get(name);
+        let shut_out = clients.and_then(|it| shut_out((kind, name), it, open, (issuer, update)));
         shut_out.into_iter().chain(clients.and_then(|it| unusable_questions(name, it)))
     });
     conditions.chain(cause.and_then(|update| rejecting_update(update, view))).collect()
@@ -41,7 +42,7 @@ fn shut_out(
     (kind, name): (&str, &str),
     clients: &Admission,
     open: f64,
-    update: Option<&Update>,
+    (issuer, update): (Option<&(HandshakeResult, String)>, Option<&Update>),
 ) -> Option<Attention> {
     let Admission { recent, last_minute, silence, since_success, has_succeeded } = clients;
     let (failed, silence) = (recent.failures(), silence.as_secs());
@@ -65,7 +66,11 @@ fn shut_out(
         format!("; last update {} ago: {}", duration(update.age.as_secs()), file_names(update))
     });
     let update = update.unwrap_or_default();
-    let problem = format!("{problem} ({results}): {cause}{update}");
+    let issuer = issuer.filter(|(result, _)| latest.failed.contains_key(result.as_str()));
+    let issuer = issuer
+        .map(|(result, issuer)| format!("; the last {} has the issuer {issuer}", result.as_str()));
+    let issuer = issuer.unwrap_or_default();
+    let problem = format!("{problem} ({results}): {cause}{issuer}{update}");
     let (subject, row) = (format!("{kind} {name}"), format!("{kind}-{name}"));
     // Browsers and probes without the CA of the service cause `service_rejected`, and a client with
     // a copied certificate causes `bad_signature`. One of them makes nothing red.
@@ -130,12 +135,14 @@ fn cause_of(result: &str) -> &'static str {
             "check client_auth.cas: see \"not_vouched\" in the log, with the CA and the name that it \
              may not vouch for",
         ),
-        (Revoked.as_str(), "if intended, nothing to do; otherwise check client_auth.crls"),
+        (
+            Revoked.as_str(),
+            "if intended, nothing to do; otherwise check client_auth.crls: a list of a CA above may revoke the issuer",
+        ),
         (ServiceRejected.as_str(), "clients reject tls.certificate, or lack its CA"),
         (
             UnknownIssuer.as_str(),
-            "check client_auth.trust_anchors, and the intermediates that clients send: the issuer is \
-             in \"handshake failed\" in the log",
+            "check client_auth.trust_anchors, and the intermediates that clients send",
         ),
         (ClientNotAllowed.as_str(), NOT_ALLOWED),
         (
@@ -220,7 +227,8 @@ mod tests {
 
     #[test]
     fn a_service_that_no_client_reaches_for_a_minute_is_red_and_a_single_client_is_not() {
-        let condition = |clients: Admission| shut_out(("service", "orders"), &clients, 0.0, None);
+        let condition =
+            |clients: Admission| shut_out(("service", "orders"), &clients, 0.0, (None, None));
         let level = |clients| condition(clients).map(|it| it.level);
         assert_eq!(level(clients(20.0, 11.0, 60)), Some(AttentionLevel::Red));
         assert_eq!(level(clients(20.0, 11.0, 59)), None, "most got in");
@@ -237,8 +245,18 @@ mod tests {
         assert_eq!(level(copied.clone()), Some(AttentionLevel::Amber), "a copied certificate");
         let problem = condition(copied).unwrap().problem;
         assert!(problem.contains("see \"handshake failed\" with result"), "{problem}");
-        let served = shut_out(("service", "orders"), &clients(0.0, 100.0, 3600), 1.0, None);
+        let served = shut_out(("service", "orders"), &clients(0.0, 100.0, 3600), 1.0, (None, None));
         assert_eq!(served.map(|it| it.level), Some(AttentionLevel::Amber), "one is connected");
+        let revoked = of_result("revoked", 0.0, 100.0, 190);
+        for (result, is_shown) in
+            [(HandshakeResult::Revoked, true), (HandshakeResult::UnknownIssuer, false)]
+        {
+            let issuer = (result, "CN=Issuing CA".to_owned());
+            let shown = shut_out(("service", "orders"), &revoked, 0.0, (Some(&issuer), None));
+            let problem = shown.unwrap().problem;
+            let expected = "; the last revoked has the issuer CN=Issuing CA";
+            assert_eq!(problem.ends_with(expected), is_shown, "{problem}");
+        }
         let problem = condition(clients(0.0, 100.0, 190)).unwrap().problem;
         let expected = "no client gets in for 3 minutes, 100 attempts failed (unknown_issuer: 100): \
                         check client_auth.trust_anchors, and ";
@@ -272,7 +290,8 @@ mod tests {
 
     #[test]
     fn the_last_minute_decides_whether_clients_fail_and_for_what_cause() {
-        let condition = |clients: &Admission| shut_out(("service", "orders"), clients, 0.0, None);
+        let condition =
+            |clients: &Admission| shut_out(("service", "orders"), clients, 0.0, (None, None));
         let mut fixed = clients(20.0, 200.0, 0);
         fixed.last_minute = of_result("unknown_issuer", 20.0, 19.0, 0).last_minute;
         assert_eq!(condition(&fixed), None, "most get in again");

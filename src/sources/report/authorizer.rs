@@ -30,6 +30,9 @@ pub struct AuthorizerReport {
     pub trust_anchor_not_after: Option<u64>,
     /// The numbers of roots, intermediates and pinned certificates in `client_auth.trust_anchors`.
     pub trust_anchors: AnchorCounts,
+    /// Number of certificates in `client_auth.intermediates`.
+    #[serde(skip)]
+    pub intermediates: usize,
     /// When the first CRL expires.
     pub crl_next_update: Option<u64>,
     /// The CRLs in use.

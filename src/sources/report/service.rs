@@ -28,6 +28,9 @@ pub struct ServiceReport {
     pub trust_anchor_not_after: Option<u64>,
     /// The numbers of roots, intermediates and pinned certificates in `client_auth.trust_anchors` and `client_auth.cas`.
     pub trust_anchors: AnchorCounts,
+    /// Number of certificates in `client_auth.intermediates`.
+    #[serde(skip)]
+    pub intermediates: usize,
     /// When the client certificate for the upstream expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream_certificate_not_after: Option<u64>,

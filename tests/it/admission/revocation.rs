@@ -297,6 +297,8 @@ fn a_ca_without_a_list_is_a_warning() {
         assert_eq!(text.contains(&missing("Sub CA")), below, "{depth} {list}: {text}");
     }
     let text = warnings("leaf", "");
+    let counts = "1 root, 0 intermediates, 0 pinned certificates; client_auth.intermediates: 1";
+    assert!(text.contains(counts), "{text}");
     assert!(text.contains("it has no effect without client_auth.crls"), "{text}");
 }
 

@@ -117,6 +117,10 @@ fn the_page_and_the_status_name_machine_uptime_version_commit_and_configuration(
     let page = page(&proxy, "");
     let uptime = page.split("· up ").nth(1).unwrap();
     assert!(uptime.starts_with(|first: char| first.is_ascii_digit()), "{page}");
+    let memory = page.split(" · memory ").nth(1).and_then(|it| it.split(" MiB").next()).unwrap();
+    let (resident, limit) = memory.split_once(" of ").unwrap();
+    let [resident, limit] = [resident, limit].map(|it| it.parse::<u64>().unwrap());
+    assert!(0 < resident && resident < limit, "{memory}");
     let short = &commit[..commit.len().min(12)];
     for shown in [
         format!("keygate <small>on {host}</small>"),

@@ -182,6 +182,9 @@ fn a_crl_that_revokes_many_recent_clients_waits_and_keeps_no_other_one_out() {
     scene.publish_ours(3, &[one, two, three]);
     let service = scene.waits("crls", 2);
     assert!(contains(&service["waiting"]["path"], "ours.crl"), "{service}");
+    let condition = &scene.keygate.status()["attention"][0];
+    let consequence = "; until then none of its revocations applies";
+    assert!(contains(&condition["problem"], consequence), "{condition}");
     let series = "keygate_crl_refusals_total{reason=\"new_hits\",service=\"test\"}";
     assert_eq!(scene.keygate.metric(series), 1.0);
     for client in [two, three] {
@@ -243,6 +246,8 @@ fn cas_without_any_crl_are_a_warning_before_they_are_accepted_and_the_first_cond
     scene.waits("client_ca", 3);
     let shown = output_text(&scene.accept(&[]));
     assert!(!shown.contains(warning), "one has a list: {shown}");
+    let condition = &scene.keygate.status()["attention"][0];
+    assert!(!contains(&condition["problem"], "revocations"), "of CAs: {condition}");
     scene.publish("clients.pem", ca(&third));
     scene.is_waiting(4);
     let shown = output_text(&scene.accept(&[]));
