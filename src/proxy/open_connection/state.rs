@@ -4,6 +4,7 @@
 //! each worker has one timer; hyper would set and reset one for each request.
 
 mod hibernation;
+mod in_flight;
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -14,6 +15,8 @@ use atomic_waker::AtomicWaker;
 use keygate_wire::io_events::IoEvents;
 
 use self::hibernation::Rest;
+use self::in_flight::InFlight;
+pub(crate) use self::in_flight::UpstreamWait;
 use crate::config::LimitsConfig;
 
 /// Maximum time of a graceful close without requests in flight; the connection is aborted then. An
@@ -86,16 +89,6 @@ enum ActivityPhase {
     Idle(Instant),
 }
 
-/// The requests in flight, counted.
-#[derive(Debug, Clone, Copy, Default)]
-struct InFlight {
-    requests: u32,
-    /// Requests that wait for the upstream and not for the client.
-    waiting_for_upstream: u32,
-    /// Streams that have become tunnels.
-    tunnels: u32,
-}
-
 /// Bytes that a tunnel has carried.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TunnelBytes {
@@ -114,23 +107,6 @@ pub(crate) enum Close {
     Graceful,
     /// With 408, because the request head took too long.
     RequestTimeout,
-}
-
-/// Suspends `body_timeout` while a request waits for the upstream and not for the client.
-#[derive(Debug)]
-pub(crate) struct UpstreamWait(Rc<ConnectionState>);
-
-impl Drop for UpstreamWait {
-    fn drop(&mut self) {
-        let state = &self.0;
-        let waiting = state.change_in_flight(|in_flight| {
-            in_flight.waiting_for_upstream = in_flight.waiting_for_upstream.saturating_sub(1);
-            in_flight.waiting_for_upstream
-        });
-        if waiting == 0 {
-            state.record_body_progress(); // `body_timeout` starts again
-        }
-    }
 }
 
 impl ConnectionState {
@@ -302,14 +278,6 @@ impl ConnectionState {
         self.body_moved.set(Instant::now());
     }
 
-    /// Suspends `body_timeout` while a request waits for the upstream.
-    pub(crate) fn wait_for_upstream(self: &Rc<Self>) -> UpstreamWait {
-        self.change_in_flight(|in_flight| {
-            in_flight.waiting_for_upstream = in_flight.waiting_for_upstream.saturating_add(1);
-        });
-        UpstreamWait(Rc::clone(self))
-    }
-
     /// When the connection reaches `max_connection_age`.
     pub(crate) fn end_of_life(&self) -> Option<Instant> {
         self.timeouts.max_age.map(|age| self.opened + age)
@@ -318,13 +286,6 @@ impl ConnectionState {
     /// The bytes that the connection has carried since it became a tunnel.
     pub(crate) fn tunnel_bytes(&self) -> TunnelBytes {
         self.tunnel_bytes.get()
-    }
-
-    fn change_in_flight<T>(&self, change: impl FnOnce(&mut InFlight) -> T) -> T {
-        let mut in_flight = self.in_flight.get();
-        let result = change(&mut in_flight);
-        self.in_flight.set(in_flight);
-        result
     }
 
     fn record_write(&self, count: usize) {
