@@ -3,6 +3,7 @@
 //! Finds the keys in the inputs. An unusable input is reported on standard error, and the others
 //! are read.
 
+mod found;
 mod passphrase;
 mod report;
 
@@ -12,10 +13,10 @@ use std::io::{self, BufReader, Read};
 
 use clap::ValueHint;
 use keygate_core::regular_file::explain;
-use keygate_core::spki::{Algorithm, EncryptedStore, Finding, Fingerprint, InputError, KeyScanner};
-use serde::Serialize;
+use keygate_core::spki::{EncryptedStore, Finding, Fingerprint, InputError, KeyScanner};
 use walkdir::{DirEntry, WalkDir};
 
+pub(super) use self::found::{FoundKey, FoundSubject, KeyFields, position};
 pub(super) use self::passphrase::PassphraseArgs;
 use self::passphrase::PassphraseSource;
 use self::report::ReportedKey;
@@ -45,66 +46,6 @@ impl<const REQUIRED: bool> InputArgs<REQUIRED> {
     ) -> Result<InputCounts, CliError> {
         for_each_key(&self.inputs, &self.passphrase, per_key_output, visit)
     }
-}
-
-/// A key and its position in the inputs.
-pub(super) struct FoundKey<'a> {
-    /// The argument, or the path below a directory argument.
-    pub(super) input: &'a str,
-    /// Line number, from 1; `None` for a binary input.
-    pub(super) line: Option<u64>,
-    /// SubjectPublicKeyInfo (DER).
-    pub(super) spki: &'a [u8],
-}
-
-/// An object that a question can be about.
-pub(super) enum FoundSubject<'a> {
-    /// The fingerprint of a key that is not in the inputs.
-    Fingerprint {
-        /// The argument, or the path below a directory argument.
-        input: &'a str,
-        /// Line number, from 1.
-        line: Option<u64>,
-        /// The fingerprint.
-        fingerprint: Fingerprint,
-    },
-    /// A key.
-    Key(FoundKey<'a>),
-    /// A client of `keygate report --json`, with the key that was found in a filter.
-    Reported {
-        key: FoundKey<'a>,
-        /// The encoding of the key that was found.
-        encoding: Option<String>,
-    },
-}
-
-/// The fields of a key in each JSON row.
-#[derive(Serialize)]
-pub(super) struct KeyFields<'a> {
-    pub(super) input: &'a str,
-    pub(super) line: Option<u64>,
-    pub(super) algorithm: String,
-    pub(super) fingerprint: String,
-}
-
-impl<'a> FoundKey<'a> {
-    pub(super) fn fields(&self) -> KeyFields<'a> {
-        KeyFields {
-            input: self.input,
-            line: self.line,
-            algorithm: Algorithm::of(self.spki).to_string(),
-            fingerprint: Fingerprint::of(self.spki).to_string(),
-        }
-    }
-
-    /// `INPUT:LINE`, or `INPUT` for a binary input.
-    pub(super) fn position(&self) -> String {
-        position(self.input, self.line)
-    }
-}
-
-pub(super) fn position(input: &str, line: Option<u64>) -> String {
-    line.map_or_else(|| input.to_owned(), |line| format!("{input}:{line}"))
 }
 
 /// Counts over all inputs.
