@@ -1,21 +1,20 @@
 //! The CAs of clients and their CRLs. They are read together, because a CRL is verified with the
 //! key of its CA. They are accepted apart.
 
+mod client_cas;
 mod crl_candidate;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use keygate_core::guard::AllowRules;
-use keygate_core::tls::{
-    AnchorKind, BoundCas, ClientVerifier, CrlIssuers, CrlLoader, CrlMarks, Crls, TrustAnchors,
-};
+use keygate_core::tls::{AnchorKind, ClientVerifier, CrlLoader, CrlMarks, Crls};
 use rustls::pki_types::CertificateDer;
 
+pub(super) use self::client_cas::{CaFile, ClientCas};
 pub use self::crl_candidate::{CrlFileError, check_crl_candidate};
 use super::service_file::ServiceFile;
 use crate::config::ClientAuthMode;
-use crate::saved_state::saved_credentials::{MAX_CRL_SIZE, SavedCredentials, SavedFile, sha256};
+use crate::saved_state::saved_credentials::{MAX_CRL_SIZE, SavedCredentials, SavedFile};
 use crate::sources::client_gates::{ClientGates, ClientUpdate};
 use crate::sources::context::LoadContext;
 use crate::sources::credential_files::CredentialFiles;
@@ -23,7 +22,7 @@ use crate::sources::credential_unit::CredentialUnit;
 use crate::sources::error::LoadError;
 use crate::sources::failure::{Failure, ReadError};
 use crate::sources::last_good::LastGood;
-use crate::sources::load_errors::{LoadErrors, all, both, none_of};
+use crate::sources::load_errors::{LoadErrors, none_of};
 use crate::sources::timed;
 
 /// The configuration key that names the files with CRLs.
@@ -40,29 +39,6 @@ const MAX_NAMES: usize = 20;
 pub(in crate::sources) struct ClientAuth {
     pub(super) cas: ClientCas,
     pub(in crate::sources) crls: Arc<Crls>,
-}
-
-/// The CAs of clients.
-#[derive(Debug, Default, Clone)]
-pub(super) struct ClientCas {
-    pub(super) trust_anchors: Option<Arc<TrustAnchors>>,
-    /// The CAs in `client_auth.intermediates`.
-    pub(super) intermediates: Vec<CertificateDer<'static>>,
-    /// The CAs that may sign CRLs; `None` without any CA.
-    issuers: Option<Arc<CrlIssuers>>,
-    /// The files with the CAs.
-    files: Vec<CaFile>,
-}
-
-/// A file with CAs.
-#[derive(Debug, Clone)]
-pub(super) struct CaFile {
-    /// The configuration key that names it.
-    pub(super) key: &'static str,
-    pub(super) path: PathBuf,
-    sha256: [u8; 32],
-    /// Number of trust anchors in the file.
-    anchors: usize,
 }
 
 /// The accepted part of an update with the last good value of the rest, and why the rest is rejected.
@@ -128,8 +104,8 @@ pub(in crate::sources) struct KnownClients<'a> {
 }
 
 impl ClientAuth {
-    /// Whether no CA has a CRL although `files` has CRLs, so that every client is rejected. A pin
-    /// needs none.
+    /// Whether no CA has a CRL although `files` has CRLs, so every client is rejected. A pin needs
+    /// none.
     pub(in crate::sources) fn lacks_every_crl(&self, files: CredentialFiles<'_>) -> bool {
         let Some(anchors) = &self.cas.trust_anchors else { return false };
         let has_pin = anchors.with_kind().any(|(_, kind)| kind == AnchorKind::Pin);
@@ -302,92 +278,6 @@ impl ClientAuth {
         let cas = self.cas.files.iter();
         let cas = cas.map(move |file| SavedFile::of_ca(&owner, file.key, &file.path, file.sha256));
         cas.chain(self.crls.files().map(|(sha256, path)| SavedFile::of_crls(sha256, path)))
-    }
-}
-
-impl ClientCas {
-    /// The CAs in the content of their files.
-    ///
-    /// # Errors
-    /// Returns the errors of all files that cannot be used.
-    fn read(
-        files: CredentialFiles<'_>,
-        read: impl Fn(ServiceFile<'_>) -> Result<Vec<u8>, LoadError>,
-    ) -> Result<Self, LoadErrors> {
-        let file = |(key, path)| ServiceFile { files, key, path };
-        let Some(first) = files.cas().next().map(file) else { return Ok(Self::default()) };
-        let below = files.intermediates.map(|path| file(("client_auth.intermediates", path)));
-        let kept = |file: ServiceFile<'_>, content: &[u8], anchors| {
-            let (key, path) = (file.key, file.path.to_owned());
-            CaFile { key, path, sha256: sha256(content), anchors }
-        };
-        let trusted = files.cas().map(file).map(|file| {
-            let content = read(file)?;
-            let anchors = file.trust_anchors(&content)?.certificates;
-            Ok::<_, LoadError>((kept(file, &content, anchors.len()), anchors))
-        });
-        let intermediates = below.map(|file| {
-            let content = read(file)?;
-            Ok::<_, LoadError>((file.certificates(&content)?, kept(file, &content, 0)))
-        });
-        let (trusted, intermediates) = both(all(trusted), intermediates.transpose())?;
-        let (mut copied, anchors): (Vec<_>, Vec<_>) = trusted.into_iter().unzip();
-        let trust_anchors = TrustAnchors::new(anchors.concat());
-        let trust_anchors = trust_anchors.map_err(|source| first.unusable(source))?;
-        let (intermediates, more) = intermediates.unzip();
-        copied.extend(more);
-        let intermediates = intermediates.unwrap_or_default();
-        let issuers = CrlIssuers::new(&trust_anchors).with_intermediates(&intermediates);
-        let file = below.unwrap_or(first);
-        let issuers = Some(Arc::new(issuers.map_err(|source| file.unusable(source))?));
-        let trust_anchors = Some(Arc::new(trust_anchors));
-        Ok(Self { trust_anchors, intermediates, issuers, files: copied })
-    }
-
-    /// The CAs with the names that each may vouch for.
-    pub(super) fn bound(&self, files: CredentialFiles<'_>) -> BoundCas {
-        let mut bound = BoundCas::new(files.rules.map(AllowRules::kinds).unwrap_or_default());
-        for (file, certificates) in self.by_file() {
-            let mut entries = files.bound_cas.iter().filter(|it| it.file == file.path).peekable();
-            if entries.peek().is_none() && files.trust_anchors != Some(&*file.path) {
-                bound.bind(certificates, &Arc::default()); // no entry, no name
-            }
-            entries.for_each(|entry| bound.bind(certificates, &entry.bounds));
-        }
-        bound
-    }
-
-    /// The file with this trust anchor.
-    pub(super) fn file_of(&self, anchor: &CertificateDer<'_>) -> Option<&CaFile> {
-        let mut files = self.by_file().filter(|(_, anchors)| anchors.contains(anchor));
-        files.next().map(|(file, _)| file)
-    }
-
-    /// The files with the trust anchors of each.
-    pub(super) fn by_file(&self) -> impl Iterator<Item = (&CaFile, &[CertificateDer<'static>])> {
-        let anchors = self.trust_anchors.as_ref();
-        let mut rest = anchors.map(|it| &it.certificates[..]).unwrap_or_default();
-        self.files.iter().map(move |file| {
-            let (own, others) = rest.split_at_checked(file.anchors).unwrap_or_default();
-            rest = others;
-            (file, own)
-        })
-    }
-
-    /// The CAs in use, or their copies at a start.
-    fn last_good(files: CredentialFiles<'_>, known: KnownClients<'_>) -> Option<Self> {
-        let keeps_cas = known.attempt == Attempt::Crls;
-        if let Some(in_use) = known.in_use.filter(|_| known.is_reload || keeps_cas) {
-            return Some(in_use.cas.clone());
-        }
-        let kept = known.kept?;
-        let read = |file: ServiceFile<'_>| {
-            let names = std::iter::once(&files.name).chain(known.removed).copied();
-            let owners = names.map(|name| CredentialFiles { name, ..files }.owner());
-            let content = kept.read_ca(owners, file.key, file.path);
-            content.map_err(|source| file.unreadable(source))
-        };
-        Self::read(files, read).ok()
     }
 }
 

@@ -11,10 +11,11 @@ use keygate_core::tls::{
 };
 use keygate_core::unix_time;
 
-use super::{ClientCas, MAX_CRL_SIZE, crl_files, sha256};
+use super::{ClientCas, MAX_CRL_SIZE, crl_files};
 use crate::config::{Config, CredentialOwner};
 use crate::files::read_bounded;
 use crate::saved_state::crl_state::CrlState;
+use crate::saved_state::saved_credentials::sha256;
 use crate::sources::credential_files::{CredentialFiles, NamesCredentials};
 use crate::sources::load_errors::LoadErrors;
 

@@ -1,0 +1,132 @@
+//! The CAs of clients and their files.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use keygate_core::guard::AllowRules;
+use keygate_core::tls::{BoundCas, CrlIssuers, TrustAnchors};
+use rustls::pki_types::CertificateDer;
+
+use super::{Attempt, KnownClients};
+use crate::saved_state::saved_credentials::sha256;
+use crate::sources::credential_files::CredentialFiles;
+use crate::sources::error::LoadError;
+use crate::sources::load_errors::{LoadErrors, all, both};
+use crate::sources::service_credentials::service_file::ServiceFile;
+
+/// The CAs of clients.
+#[derive(Debug, Default, Clone)]
+pub(in crate::sources::service_credentials) struct ClientCas {
+    pub(in crate::sources::service_credentials) trust_anchors: Option<Arc<TrustAnchors>>,
+    /// The CAs in `client_auth.intermediates`.
+    pub(in crate::sources::service_credentials) intermediates: Vec<CertificateDer<'static>>,
+    /// The CAs that may sign CRLs; `None` without any CA.
+    pub(super) issuers: Option<Arc<CrlIssuers>>,
+    /// The files with the CAs.
+    pub(super) files: Vec<CaFile>,
+}
+
+/// A file with CAs.
+#[derive(Debug, Clone)]
+pub(in crate::sources::service_credentials) struct CaFile {
+    /// The configuration key that names it.
+    pub(in crate::sources::service_credentials) key: &'static str,
+    pub(in crate::sources::service_credentials) path: PathBuf,
+    pub(super) sha256: [u8; 32],
+    /// Number of trust anchors in the file.
+    anchors: usize,
+}
+
+impl ClientCas {
+    /// The CAs in the content of their files.
+    ///
+    /// # Errors
+    /// Returns the errors of all files that cannot be used.
+    pub(super) fn read(
+        files: CredentialFiles<'_>,
+        read: impl Fn(ServiceFile<'_>) -> Result<Vec<u8>, LoadError>,
+    ) -> Result<Self, LoadErrors> {
+        let file = |(key, path)| ServiceFile { files, key, path };
+        let Some(first) = files.cas().next().map(file) else { return Ok(Self::default()) };
+        let below = files.intermediates.map(|path| file(("client_auth.intermediates", path)));
+        let kept = |file: ServiceFile<'_>, content: &[u8], anchors| {
+            let (key, path) = (file.key, file.path.to_owned());
+            CaFile { key, path, sha256: sha256(content), anchors }
+        };
+        let trusted = files.cas().map(file).map(|file| {
+            let content = read(file)?;
+            let anchors = file.trust_anchors(&content)?.certificates;
+            Ok::<_, LoadError>((kept(file, &content, anchors.len()), anchors))
+        });
+        let intermediates = below.map(|file| {
+            let content = read(file)?;
+            Ok::<_, LoadError>((file.certificates(&content)?, kept(file, &content, 0)))
+        });
+        let (trusted, intermediates) = both(all(trusted), intermediates.transpose())?;
+        let (mut copied, anchors): (Vec<_>, Vec<_>) = trusted.into_iter().unzip();
+        let trust_anchors = TrustAnchors::new(anchors.concat());
+        let trust_anchors = trust_anchors.map_err(|source| first.unusable(source))?;
+        let (intermediates, more) = intermediates.unzip();
+        copied.extend(more);
+        let intermediates = intermediates.unwrap_or_default();
+        let issuers = CrlIssuers::new(&trust_anchors).with_intermediates(&intermediates);
+        let file = below.unwrap_or(first);
+        let issuers = Some(Arc::new(issuers.map_err(|source| file.unusable(source))?));
+        let trust_anchors = Some(Arc::new(trust_anchors));
+        Ok(Self { trust_anchors, intermediates, issuers, files: copied })
+    }
+
+    /// The CAs with the names that each may vouch for.
+    pub(in crate::sources::service_credentials) fn bound(
+        &self,
+        files: CredentialFiles<'_>,
+    ) -> BoundCas {
+        let mut bound = BoundCas::new(files.rules.map(AllowRules::kinds).unwrap_or_default());
+        for (file, certificates) in self.by_file() {
+            let mut entries = files.bound_cas.iter().filter(|it| it.file == file.path).peekable();
+            if entries.peek().is_none() && files.trust_anchors != Some(&*file.path) {
+                bound.bind(certificates, &Arc::default()); // no entry, no name
+            }
+            entries.for_each(|entry| bound.bind(certificates, &entry.bounds));
+        }
+        bound
+    }
+
+    /// The file with this trust anchor.
+    pub(in crate::sources::service_credentials) fn file_of(
+        &self,
+        anchor: &CertificateDer<'_>,
+    ) -> Option<&CaFile> {
+        let mut files = self.by_file().filter(|(_, anchors)| anchors.contains(anchor));
+        files.next().map(|(file, _)| file)
+    }
+
+    /// The files with the trust anchors of each.
+    pub(in crate::sources::service_credentials) fn by_file(
+        &self,
+    ) -> impl Iterator<Item = (&CaFile, &[CertificateDer<'static>])> {
+        let anchors = self.trust_anchors.as_ref();
+        let mut rest = anchors.map(|it| &it.certificates[..]).unwrap_or_default();
+        self.files.iter().map(move |file| {
+            let (own, others) = rest.split_at_checked(file.anchors).unwrap_or_default();
+            rest = others;
+            (file, own)
+        })
+    }
+
+    /// The CAs in use, or their copies at a start.
+    pub(super) fn last_good(files: CredentialFiles<'_>, known: KnownClients<'_>) -> Option<Self> {
+        let keeps_cas = known.attempt == Attempt::Crls;
+        if let Some(in_use) = known.in_use.filter(|_| known.is_reload || keeps_cas) {
+            return Some(in_use.cas.clone());
+        }
+        let kept = known.kept?;
+        let read = |file: ServiceFile<'_>| {
+            let names = std::iter::once(&files.name).chain(known.removed).copied();
+            let owners = names.map(|name| CredentialFiles { name, ..files }.owner());
+            let content = kept.read_ca(owners, file.key, file.path);
+            content.map_err(|source| file.unreadable(source))
+        };
+        Self::read(files, read).ok()
+    }
+}
