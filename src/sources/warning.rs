@@ -221,6 +221,15 @@ impl Warning {
         )
     }
 
+    /// An intermediate is revoked.
+    pub(super) fn intermediate_revoked(file: &CertificateFile, subject: &str) -> Self {
+        let problem = format!(
+            "{subject} is revoked by a list in use, so that every client that it issued is rejected; if \
+             intended, remove it"
+        );
+        Self::about_file(file, "intermediate is revoked, its clients are rejected", &problem)
+    }
+
     /// Intermediates without CRLs have no effect.
     pub(super) fn intermediates_unused(file: &CertificateFile) -> Self {
         Self::about_file(

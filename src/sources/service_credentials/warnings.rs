@@ -64,6 +64,13 @@ impl ServiceCredentials {
         };
         cas.trust_anchors.iter().for_each(|anchors| warn(anchors, &of_clients));
         self.asker_ca.get().iter().for_each(|anchors| warn(anchors, &of_askers));
+        let is_checked = files.revocation == RevocationDepth::Path;
+        if let Some(path) = files.intermediates.filter(|_| is_checked) {
+            let file = certificate("client_auth.intermediates", path);
+            let revoked = cas.intermediates.iter().filter(|ca| self.crls().revoke(ca));
+            let names = revoked.map(|ca| CertificateSummary::new(ca).subject);
+            warnings.extend(names.map(|name| Warning::intermediate_revoked(&file, &name)));
+        }
         warnings.extend(self.unbound_cas(files));
         warnings
     }

@@ -214,6 +214,9 @@ fn a_revoked_intermediate_counts_unless_only_the_leaf_is_checked() {
             .client_auth(depth)
             .start(&pki);
         let response = keygate.curl(&client, &[]);
+        let status = keygate.status()["attention"].to_string();
+        let revoked = "CN=Sub CA is revoked by a list in use, so that every client";
+        assert_eq!(status.contains(revoked), is_refused, "{status}");
         if is_refused {
             assert!(
                 output_text(&response).contains("certificate revoked"),
