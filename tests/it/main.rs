@@ -29,6 +29,7 @@ mod admission {
     mod held_matrix;
     mod lists;
     mod matrix;
+    mod ml_dsa;
     mod names;
     mod open_connections;
     mod openssl_sessions;
@@ -81,6 +82,7 @@ mod cli {
     mod key_files;
     mod key_stores;
     mod lists;
+    mod ml_dsa;
     mod packaging;
     mod probe;
     mod proofs;

@@ -23,6 +23,9 @@ use super::system;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Ed25519,
+    MlDsa44,
+    MlDsa65,
+    MlDsa87,
     P256,
     P384,
     P521,
@@ -31,6 +34,7 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Those of TLS 1.2.
     pub const ALL: [Self; 6] =
         [Self::Ed25519, Self::P256, Self::P384, Self::P521, Self::Rsa2048, Self::Rsa4096];
 
@@ -41,6 +45,9 @@ impl Kind {
                 let made = system("openssl", &["genpkey", "-algorithm", "ed25519"]);
                 KeyPair::from_pem(std::str::from_utf8(&made.stdout).unwrap())
             }
+            Self::MlDsa44 => KeyPair::generate_for(&rcgen::PKCS_ML_DSA_44),
+            Self::MlDsa65 => KeyPair::generate_for(&rcgen::PKCS_ML_DSA_65),
+            Self::MlDsa87 => KeyPair::generate_for(&rcgen::PKCS_ML_DSA_87),
             Self::P256 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256),
             Self::P384 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384),
             Self::P521 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P521_SHA512),

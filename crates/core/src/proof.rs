@@ -19,7 +19,7 @@ use self::form::ProofForm;
 use crate::regular_file::FileSize;
 use crate::spki::Fingerprint;
 
-/// Maximum size of a proof, in bytes. A proof of an 8192-bit RSA key has less than 3 KiB.
+/// Maximum size of a proof, in bytes. A proof of an ML-DSA-87 key has less than 8 KiB.
 pub const MAX_BODY: usize = 16 << 10;
 /// Maximum size of the statement in a proof, in bytes.
 pub const MAX_PAYLOAD: usize = 1024;
@@ -100,7 +100,7 @@ impl BadProof {
 /// Verifies that `body` proves the compromise of the key with this SubjectPublicKeyInfo (DER).
 ///
 /// `spki` is the encoding that the proof was requested for: `kid` is its fingerprint. Keys are RSA
-/// from 2048 to 8192 bits, P-256, P-384, P-521, secp256k1 and Ed25519.
+/// from 2048 to 8192 bits, P-256, P-384, P-521, secp256k1, Ed25519 and ML-DSA.
 ///
 /// # Errors
 /// Returns the first reason in this order: [`BadProof::Size`], [`BadProof::Json`],
@@ -167,6 +167,9 @@ mod tests {
             (&rcgen::PKCS_ECDSA_P384_SHA384, "ES384", 2),
             (&rcgen::PKCS_ECDSA_P521_SHA512, "ES512", 2),
             (&rcgen::PKCS_ED25519, "Ed25519", 1),
+            (&rcgen::PKCS_ML_DSA_44, "ML-DSA-44", 1),
+            (&rcgen::PKCS_ML_DSA_65, "ML-DSA-65", 1),
+            (&rcgen::PKCS_ML_DSA_87, "ML-DSA-87", 1),
             (&rcgen::PKCS_RSA_SHA256, "RS256", 1),
         ] {
             let key = rcgen::KeyPair::generate_for(algorithm).unwrap();

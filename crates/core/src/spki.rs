@@ -1,7 +1,7 @@
 //! SubjectPublicKeyInfo: its place in a certificate, its fingerprint, and its related encodings.
 //!
 //! Works on bytes and never does I/O. Formats: RFC 5280, section 4.1, RFC 5480 (elliptic curves),
-//! RFC 8017 (RSA).
+//! RFC 8017 (RSA), RFC 9881 (ML-DSA).
 
 mod certificate;
 mod digest;
@@ -25,7 +25,7 @@ pub use encoding::Encoding;
 pub use input::EncryptedStore;
 pub use input::{Damage, Finding, InputError, KeyScanner, keys_in};
 pub use related::{
-    PublicKey, RsaExponents, RsaNumbers, for_each_point_form, for_each_related, related,
+    MlDsa, PublicKey, RsaExponents, RsaNumbers, for_each_point_form, for_each_related, related,
 };
 
 /// SHA-256 of a SubjectPublicKeyInfo; in text, lower-case hex.
@@ -92,6 +92,8 @@ pub enum Algorithm {
     Ec(&'static str),
     /// Ed25519 (RFC 8410).
     Ed25519,
+    /// ML-DSA (RFC 9881), with its parameter set.
+    MlDsa(MlDsa),
     /// Any other algorithm.
     Other,
     /// RSA, with the length of the modulus in bits.
@@ -111,6 +113,7 @@ impl fmt::Display for Algorithm {
         match self {
             Self::Ec(curve) => formatter.write_str(curve),
             Self::Ed25519 => formatter.write_str("ed25519"),
+            Self::MlDsa(parameters) => formatter.write_str(parameters.as_str()),
             Self::Other => formatter.write_str("other"),
             Self::Rsa(bits) => write!(formatter, "rsa-{bits}"),
         }

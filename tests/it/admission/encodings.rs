@@ -121,7 +121,12 @@ fn order(kind: Kind) -> Vec<u8> {
                 + &"f".repeat(64)
                 + "fa51868783bf2f966b7fcc0148f709a5d03bb5c9b8899c47aebb6fb71e91386409"
         }
-        Kind::Ed25519 | Kind::Rsa2048 | Kind::Rsa4096 => panic!("{kind:?} is on no such curve"),
+        Kind::Ed25519
+        | Kind::MlDsa44
+        | Kind::MlDsa65
+        | Kind::MlDsa87
+        | Kind::Rsa2048
+        | Kind::Rsa4096 => panic!("{kind:?} is on no such curve"),
     };
     HEXLOWER.decode(hex.as_bytes()).unwrap()
 }

@@ -2,11 +2,12 @@
 
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_FIXED, ECDSA_P256K1_SHA256_FIXED, ECDSA_P384_SHA384_FIXED,
-    ECDSA_P521_SHA512_FIXED, ED25519, RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY,
-    RSA_PKCS1_2048_8192_SHA256, VerificationAlgorithm,
+    ECDSA_P521_SHA512_FIXED, ED25519, ML_DSA_44, ML_DSA_65, ML_DSA_87,
+    RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY, RSA_PKCS1_2048_8192_SHA256,
+    VerificationAlgorithm,
 };
 
-use crate::spki::Algorithm;
+use crate::spki::{Algorithm, MlDsa};
 
 /// The sizes of RSA keys that are accepted. The maximum is 8192 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,7 +16,7 @@ pub(super) enum RsaKeys {
     From2048,
 }
 
-/// A signature algorithm of JOSE (RFC 7518, section 3.1, RFC 8812, RFC 9864).
+/// A signature algorithm of JOSE (RFC 7518, section 3.1, RFC 8812, RFC 9864, RFC 9964).
 pub(super) struct SignatureAlgorithm {
     /// Accepted values of `alg`, the preferred one first.
     names: &'static [&'static str],
@@ -28,6 +29,9 @@ const ES256_NAMES: &[&str] = &["ES256"];
 const ES256K_NAMES: &[&str] = &["ES256K"];
 const ES384_NAMES: &[&str] = &["ES384"];
 const ES512_NAMES: &[&str] = &["ES512"];
+const ML_DSA_44_NAMES: &[&str] = &["ML-DSA-44"];
+const ML_DSA_65_NAMES: &[&str] = &["ML-DSA-65"];
+const ML_DSA_87_NAMES: &[&str] = &["ML-DSA-87"];
 const RS256_NAMES: &[&str] = &["RS256"];
 
 /// Maximum size of an RSA key, in bits; the cryptographic library rejects larger ones.
@@ -43,6 +47,9 @@ impl SignatureAlgorithm {
             Algorithm::Ec("p521") => Self::new(ES512_NAMES, &ECDSA_P521_SHA512_FIXED),
             Algorithm::Ec("secp256k1") => Self::new(ES256K_NAMES, &ECDSA_P256K1_SHA256_FIXED),
             Algorithm::Ed25519 => Self::new(ED25519_NAMES, &ED25519),
+            Algorithm::MlDsa(MlDsa::MlDsa44) => Self::new(ML_DSA_44_NAMES, &ML_DSA_44),
+            Algorithm::MlDsa(MlDsa::MlDsa65) => Self::new(ML_DSA_65_NAMES, &ML_DSA_65),
+            Algorithm::MlDsa(MlDsa::MlDsa87) => Self::new(ML_DSA_87_NAMES, &ML_DSA_87),
             Algorithm::Rsa(2048..=MAX_RSA_BITS) => {
                 Self::new(RS256_NAMES, &RSA_PKCS1_2048_8192_SHA256)
             }

@@ -7,7 +7,7 @@ use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P256K1_SHA256_FIXED_SIGNING,
     ECDSA_P384_SHA384_FIXED_SIGNING, ECDSA_P521_SHA512_FIXED_SIGNING, EcdsaKeyPair,
-    EcdsaSigningAlgorithm, Ed25519KeyPair, RSA_PKCS1_SHA256, RsaKeyPair,
+    EcdsaSigningAlgorithm, Ed25519KeyPair, PqdsaKeyPair, RSA_PKCS1_SHA256, RsaKeyPair,
 };
 use data_encoding::BASE64URL_NOPAD;
 
@@ -42,7 +42,7 @@ pub enum CreateError {
     Signature(#[from] Unspecified),
     /// No proof is defined for the algorithm or the size of the key.
     #[error(
-        "no proof is defined for a key of the algorithm {0}: expected RSA from 2048 to 8192 bits, P-256, P-384, P-521, secp256k1 or Ed25519"
+        "no proof is defined for a key of the algorithm {0}: expected RSA from 2048 to 8192 bits, P-256, P-384, P-521, secp256k1, Ed25519 or ML-DSA"
     )]
     Unsupported(String),
 }
@@ -82,6 +82,7 @@ fn proof(signer: &Signer, spki: Vec<u8>) -> Result<CreatedProof, CreateError> {
 enum Signer {
     Ecdsa(EcdsaKeyPair),
     Ed25519(Ed25519KeyPair),
+    MlDsa(PqdsaKeyPair),
     Rsa(RsaKeyPair),
 }
 
@@ -100,6 +101,9 @@ impl Signer {
             Algorithm::Ed25519 => {
                 Ok(Self::Ed25519(Ed25519KeyPair::from_pkcs8_maybe_unchecked(private_key)?))
             }
+            Algorithm::MlDsa(parameters) => {
+                Ok(Self::MlDsa(PqdsaKeyPair::from_pkcs8(parameters.signing(), private_key)?))
+            }
             Algorithm::Rsa(2048..) => {
                 let pair = RsaKeyPair::from_pkcs8(private_key);
                 Ok(Self::Rsa(pair.or_else(|_| RsaKeyPair::from_der(private_key))?))
@@ -115,6 +119,11 @@ impl Signer {
         match self {
             Self::Ecdsa(pair) => Ok(pair.sign(&random, message)?.as_ref().to_vec()),
             Self::Ed25519(pair) => Ok(pair.sign(message).as_ref().to_vec()),
+            Self::MlDsa(pair) => {
+                let mut signature = vec![0; pair.algorithm().signature_len()];
+                pair.sign(message, &mut signature)?;
+                Ok(signature)
+            }
             Self::Rsa(pair) => {
                 let mut signature = vec![0; pair.public_modulus_len()];
                 pair.sign(&RSA_PKCS1_SHA256, &random, message, &mut signature)?;

@@ -1,7 +1,8 @@
 //! JSON Web Keys and sets of them: the public key of each.
 //!
 //! Members of a private key are skipped. Sources: RFC 7517 (keys and sets), RFC 7518, section 6
-//! (RSA and elliptic curves), RFC 8037 (Edwards and Montgomery curves), RFC 8812 (secp256k1).
+//! (RSA and elliptic curves), RFC 8037 (Edwards and Montgomery curves), RFC 8812 (secp256k1),
+//! RFC 9964 (ML-DSA).
 
 use data_encoding::BASE64URL_NOPAD;
 use serde::Deserialize;
@@ -11,6 +12,7 @@ use serde_json::error::Category;
 use serde_json::value::RawValue;
 
 use super::{Damage, Finding, InputError, shown};
+use crate::spki::MlDsa;
 use crate::spki::related::{der_integer, ec_spki, rsa_spki};
 
 /// The members that a public key needs. Each may occur once.
@@ -22,6 +24,9 @@ struct JsonKey {
     e: Option<String>,
     x: Option<String>,
     y: Option<String>,
+    alg: Option<String>,
+    #[serde(rename = "pub")]
+    public: Option<String>,
     /// Name of the key, in errors.
     kid: Option<Value>,
     /// The keys of a set, which are decoded one by one.
@@ -191,6 +196,17 @@ fn spki(key: &JsonKey) -> Result<Vec<u8>, InputError> {
             // 1.3.101.110 to 113 (RFC 8410).
             let start = [0x30, size + 10, 0x30, 5, 0x06, 3, 0x2b, 0x65, last, 0x03, size + 1, 0];
             Ok([&start[..], &x].concat())
+        }
+        "AKP" => {
+            let name = key.alg.as_deref().unwrap_or_default();
+            let parameters = match name {
+                "ML-DSA-44" => MlDsa::MlDsa44,
+                "ML-DSA-65" => MlDsa::MlDsa65,
+                "ML-DSA-87" => MlDsa::MlDsa87,
+                _ => return Err(unsupported("algorithm", name)),
+            };
+            let spki = parameters.spki(&bytes("pub", key.public.as_ref())?);
+            spki.ok_or_else(|| broken(format!("pub is no key of {name}")))
         }
         "oct" => Err(InputError::Unsupported {
             what: "a symmetric JSON Web Key".to_owned(),
