@@ -1,7 +1,5 @@
 //! Why a file was not fetched, and what the operator can do about it.
 
-#[cfg(test)]
-mod tests;
 mod transfer;
 
 use std::io;
@@ -15,7 +13,7 @@ use keygate_core::tls::{self, TlsFileError};
 pub use self::transfer::TransferError;
 pub(super) use self::transfer::shortened;
 use crate::config::SourceUrl;
-use crate::sources::{CrlFileError, ExposedKeyFile, FilterRejection, ListFileError};
+use crate::sources::{CrlFileError, ExposedKeyFile, FileRejection};
 
 /// Why a file was not fetched. The files in use are unchanged, unless an error between two renames
 /// left files that do not belong together; the next run completes that update.
@@ -59,16 +57,6 @@ pub enum FetchError {
         expected: String,
         /// The SHA-256 of the unpacked blocklist, in hex.
         found: String,
-    },
-    /// A reload would reject the filter.
-    #[error("{url}: rejected: {}{}", with_names_of_source(.source, staged, url), remedy_of_rejection(.source))]
-    Filter {
-        /// URL of the filter.
-        url: String,
-        /// Path of the file that was checked.
-        staged: PathBuf,
-        /// Why it is rejected.
-        source: FilterRejection,
     },
     /// A file with credentials can be read by others.
     #[error("{0}; make it readable for the user that runs keygate fetch alone, or for its group")]
@@ -114,20 +102,6 @@ pub enum FetchError {
         /// The reason.
         source: io::Error,
     },
-    /// A reload would reject the list.
-    #[error(
-        "{url}: rejected: {}{}",
-        with_names_of_source(.source, staged, url),
-        remedy_of_list(.source)
-    )]
-    List {
-        /// URL of the list.
-        url: String,
-        /// Path of the file that was checked.
-        staged: PathBuf,
-        /// Why it is rejected.
-        source: ListFileError,
-    },
     /// The metadata of a blocklist are wrong.
     #[error("{url}: {source}")]
     Metadata {
@@ -163,6 +137,16 @@ pub enum FetchError {
     NotRegular {
         /// The path.
         path: PathBuf,
+    },
+    /// A reload would reject the filter or list.
+    #[error("{url}: rejected: {}{}", with_names_of_source(.source, staged, url), remedy_of_rejection(.source))]
+    Rejected {
+        /// URL of the file.
+        url: String,
+        /// Path of the file that was checked.
+        staged: PathBuf,
+        /// Why it is rejected.
+        source: FileRejection,
     },
     /// The list is not published in this format any more.
     #[error(
@@ -272,16 +256,12 @@ fn remedy_of_owner(path: &Path, owner: u32, user: u32) -> String {
     format!("give it to this user with chown -R {user} {path}, and a directory for downloads alone")
 }
 
-fn remedy_of_rejection(rejection: &FilterRejection) -> &'static str {
-    remedy_of_shrinking(matches!(rejection, FilterRejection::Waits(_)))
-}
-
-fn remedy_of_list(rejection: &ListFileError) -> &'static str {
-    remedy_of_shrinking(matches!(rejection, ListFileError::Waits(_)))
-}
-
-fn remedy_of_shrinking(is_shrunk: bool) -> &'static str {
-    if is_shrunk { "; keygate fetch --allow-shrunk lets the proxy hold it for that" } else { "" }
+fn remedy_of_rejection(rejection: &FileRejection) -> &'static str {
+    if matches!(rejection, FileRejection::Waits(_)) {
+        "; keygate fetch --allow-shrunk lets the proxy hold it for that"
+    } else {
+        ""
+    }
 }
 
 fn note(deprecation: &str) -> String {
@@ -306,3 +286,6 @@ fn remedy_of(error: &io::Error) -> &'static str {
         ""
     }
 }
+
+#[cfg(test)]
+mod tests;

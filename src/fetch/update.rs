@@ -144,14 +144,14 @@ fn check(job: &FetchJob, next: &NextVersion) -> Result<u64, FetchError> {
             candidate.path.clone_from(&staged);
             check_filter_candidate(&candidate, &config.path, state_dir.as_deref(), *shrunk)
                 .map(|named| named.filter.header().entry_count.into())
-                .map_err(|source| FetchError::Filter { url, staged, source })
+                .map_err(|source| FetchError::Rejected { url, staged, source })
         }
         JobFile::List { config, shrunk } => {
             let mut candidate = config.clone();
             candidate.path.clone_from(&staged);
             check_list_candidate(&candidate, &config.path, *shrunk)
                 .map(|list| list.len() as u64)
-                .map_err(|source| FetchError::List { url, staged, source })
+                .map_err(|source| FetchError::Rejected { url, staged, source })
         }
     }
 }

@@ -95,16 +95,16 @@ impl ControlMetrics {
         Ok(self)
     }
 
-    /// The series of the filter with this name. `R` is the label of a rejected update's reason.
+    /// The series of the filter with this name, whose rejections have `reasons`.
     #[must_use]
-    pub fn filter<R: Label>(&self, name: &str) -> FilterMetrics<R> {
-        self.filters.with_name(name)
+    pub fn filter(&self, name: &str, reasons: &[impl Label]) -> FilterMetrics {
+        self.filters.with_name(name, reasons)
     }
 
-    /// The series of the list with this name. `R` is the label of a rejected update's reason.
+    /// The series of the list with this name, whose rejections have `reasons`.
     #[must_use]
-    pub fn list<R: Label>(&self, name: &str) -> ListMetrics<R> {
-        self.lists.with_name(name)
+    pub fn list(&self, name: &str, reasons: &[impl Label]) -> ListMetrics {
+        self.lists.with_name(name, reasons)
     }
 
     /// Counts a check of the configuration file.
@@ -148,12 +148,18 @@ impl ControlMetrics {
         self.exception_until.with_label_values(&[fingerprint]).set(seconds);
     }
 
-    /// Shows whether the `files` of a service were usable at their last check. `R` is the label of a
-    /// rejected update's reason.
-    pub fn show_credentials<R: Label>(&self, service: &str, files: impl Label, is_usable: bool) {
+    /// Shows whether the `files` of a service, whose rejections have `reasons`, were usable at their
+    /// last check.
+    pub fn show_credentials(
+        &self,
+        service: &str,
+        files: impl Label,
+        is_usable: bool,
+        reasons: &[impl Label],
+    ) {
         let labels = [service, files.as_str()];
         self.credential_last_reload_successful.with_label_values(&labels).set(is_usable.into());
-        for reason in R::ALL {
+        for reason in reasons {
             let labels = [service, files.as_str(), reason.as_str()];
             let _ = self.credential_rejections.with_label_values(&labels); // at zero
         }
@@ -183,16 +189,21 @@ impl ControlMetrics {
     }
 
     /// Shows the revocation lists of a service: when the first one expires, in seconds since the
-    /// Unix epoch, and the number of revoked certificates. `R` is the label of a rejected update's
-    /// reason.
-    pub fn show_crls<R: Label>(&self, service: &str, next_update: Option<u64>, entries: usize) {
+    /// Unix epoch, and the number of revoked certificates. Their rejections have `reasons`.
+    pub fn show_crls(
+        &self,
+        service: &str,
+        next_update: Option<u64>,
+        entries: usize,
+        reasons: &[impl Label],
+    ) {
         match next_update {
             Some(time) => self.crl_next_update.with_label_values(&[service]).set(time as f64),
             // Fails only if there is none.
             None => drop(self.crl_next_update.remove_label_values(&[service])),
         }
         self.crl_entries.with_label_values(&[service]).set(entries as f64);
-        for reason in R::ALL {
+        for reason in reasons {
             let _ = self.crl_rejections.with_label_values(&[service, reason.as_str()]); // at zero
         }
     }
@@ -204,7 +215,7 @@ impl ControlMetrics {
     }
 
     /// Counts a rejected update of the revocation lists of a service.
-    pub fn record_crl_rejected<R: Label>(&self, service: &str, reason: R) {
+    pub fn record_crl_rejected(&self, service: &str, reason: impl Label) {
         self.crl_rejections.with_label_values(&[service, reason.as_str()]).inc();
         self.set_crl_last_reload_successful(service, false);
     }

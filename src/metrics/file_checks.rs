@@ -5,15 +5,16 @@ use prometheus::{Gauge, GaugeVec, IntCounter, IntCounterVec, Registry};
 use super::labels::{Family, Label, ReloadResult};
 use super::{counters, opts, register};
 
-/// The series of the checks of one file. `R` is the label of a rejected update's reason.
+/// The series of the checks of one file.
 #[derive(Debug, Clone)]
-pub struct FileChecks<R> {
+pub struct FileChecks {
+    name: String,
     last_successful: Gauge,
     reloads: Family<ReloadResult, IntCounter>,
-    rejections: Family<R, IntCounter>,
+    rejections: IntCounterVec,
 }
 
-impl<R: Label> FileChecks<R> {
+impl FileChecks {
     /// Counts a check after which the content is in use: the file was loaded, or is unchanged.
     pub fn record_usable(&self, result: ReloadResult) {
         self.last_successful.set(1.0);
@@ -21,17 +22,17 @@ impl<R: Label> FileChecks<R> {
     }
 
     /// Counts a rejected update.
-    pub fn record_rejected(&self, reason: R) {
+    pub fn record_rejected(&self, reason: impl Label) {
         self.last_successful.set(0.0);
         self.reloads.of(ReloadResult::Rejected).inc();
-        self.rejections.of(reason).inc();
+        self.rejections.with_label_values(&[&self.name, reason.as_str()]).inc();
     }
 }
 
 /// The series that filters and lists have in common.
-pub trait GuardedFileMetrics<R> {
+pub trait GuardedFileMetrics {
     /// The series of the checks of the file.
-    fn checks(&self) -> &FileChecks<R>;
+    fn checks(&self) -> &FileChecks;
 
     /// Counts updates that an operator accepted.
     fn accepted(&self) -> &IntCounter;
@@ -74,12 +75,17 @@ impl FileCheckSeries {
         })
     }
 
-    /// The series of the file with this name; at zero if they are new.
-    pub(super) fn with_name<R: Label>(&self, name: &str) -> FileChecks<R> {
+    /// The series of the file with this name, whose rejections have `reasons`; at zero if they are
+    /// new.
+    pub(super) fn with_name(&self, name: &str, reasons: &[impl Label]) -> FileChecks {
+        for reason in reasons {
+            let _ = self.rejections.with_label_values(&[name, reason.as_str()]); // at zero
+        }
         FileChecks {
+            name: name.to_owned(),
             last_successful: self.last_successful.with_label_values(&[name]),
             reloads: Family::from_vec(&self.reloads, &[name]),
-            rejections: Family::from_vec(&self.rejections, &[name]),
+            rejections: self.rejections.clone(),
         }
     }
 

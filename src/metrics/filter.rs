@@ -11,14 +11,14 @@ use super::gauges::{GaugeTable, Gauges, Row};
 use super::labels::{Label, ReloadResult};
 use super::{counters, opts, register};
 
-/// The series of one filter. `R` is the label of a rejected update's reason.
+/// The series of one filter.
 #[derive(Debug, Clone)]
-pub struct FilterMetrics<R> {
+pub struct FilterMetrics {
     name: String,
     info: IntGaugeVec,
     exposed_digest: ExposedDigest,
     gauges: Gauges<FilterGauge>,
-    checks: FileChecks<R>,
+    checks: FileChecks,
     /// Updates that an operator accepted although they failed a check.
     accepted: IntCounter,
 }
@@ -26,7 +26,7 @@ pub struct FilterMetrics<R> {
 /// The SHA-256 of the file in use, in hex: a label value of `filter_info`.
 type ExposedDigest = Arc<Mutex<Option<String>>>;
 
-impl<R: Label> FilterMetrics<R> {
+impl FilterMetrics {
     /// Shows a filter that was activated at `now`, in seconds since the Unix epoch.
     pub fn record_loaded(&self, named: &NamedFilter, now: f64) {
         let NamedFilter { filter, sha256, .. } = named;
@@ -53,8 +53,8 @@ impl<R: Label> FilterMetrics<R> {
     }
 }
 
-impl<R> GuardedFileMetrics<R> for FilterMetrics<R> {
-    fn checks(&self) -> &FileChecks<R> {
+impl GuardedFileMetrics for FilterMetrics {
+    fn checks(&self) -> &FileChecks {
         &self.checks
     }
 
@@ -128,14 +128,14 @@ impl FilterSeries {
         })
     }
 
-    pub(super) fn with_name<R: Label>(&self, name: &str) -> FilterMetrics<R> {
+    pub(super) fn with_name(&self, name: &str, reasons: &[impl Label]) -> FilterMetrics {
         let mut digests = self.exposed_digests.lock().unwrap_or_else(PoisonError::into_inner);
         FilterMetrics {
             name: name.to_owned(),
             info: self.info.clone(),
             exposed_digest: Arc::clone(digests.entry(name.to_owned()).or_default()),
             gauges: self.gauges.with_label(name),
-            checks: self.checks.with_name(name),
+            checks: self.checks.with_name(name, reasons),
             accepted: self.accepted.with_label_values(&[name]),
         }
     }

@@ -7,16 +7,16 @@ use super::file_checks::{FileCheckNames, FileCheckSeries, FileChecks, GuardedFil
 use super::gauges::{GaugeTable, Gauges, Row};
 use super::labels::{Label, ReloadResult};
 
-/// The series of one list. `R` is the label of a rejected update's reason.
+/// The series of one list.
 #[derive(Debug, Clone)]
-pub struct ListMetrics<R> {
+pub struct ListMetrics {
     gauges: Gauges<ListGauge>,
-    checks: FileChecks<R>,
+    checks: FileChecks,
     /// Updates that an operator accepted although they failed a check.
     accepted: IntCounter,
 }
 
-impl<R: Label> ListMetrics<R> {
+impl ListMetrics {
     /// Shows a list that was activated. `date` is in seconds since the Unix epoch.
     pub fn record_loaded(&self, entries: usize, date: Option<u64>) {
         self.gauges.set(ListGauge::Entries, entries as f64);
@@ -25,8 +25,8 @@ impl<R: Label> ListMetrics<R> {
     }
 }
 
-impl<R> GuardedFileMetrics<R> for ListMetrics<R> {
-    fn checks(&self) -> &FileChecks<R> {
+impl GuardedFileMetrics for ListMetrics {
+    fn checks(&self) -> &FileChecks {
         &self.checks
     }
 
@@ -78,10 +78,10 @@ impl ListSeries {
         })
     }
 
-    pub(super) fn with_name<R: Label>(&self, name: &str) -> ListMetrics<R> {
+    pub(super) fn with_name(&self, name: &str, reasons: &[impl Label]) -> ListMetrics {
         ListMetrics {
             gauges: self.gauges.with_label(name),
-            checks: self.checks.with_name(name),
+            checks: self.checks.with_name(name, reasons),
             accepted: self.accepted.with_label_values(&[name]),
         }
     }

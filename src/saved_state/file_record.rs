@@ -97,9 +97,10 @@ impl FileRecord {
         Self { entries, path, history, waiting, ..Self::default() }
     }
 
-    /// The record of a filter with this `header`.
-    pub(crate) fn with_header(self, header: &Header) -> Self {
-        Self { updated: header.updated_at, revision: header.revision, ..self }
+    /// The record of a filter with this watermark; a list has none.
+    pub(crate) fn with_watermark(self, watermark: Option<Watermark>) -> Self {
+        let Some(Watermark { updated, revision }) = watermark else { return self };
+        Self { updated, revision, ..self }
     }
 
     /// The record of a file whose copy has this id.

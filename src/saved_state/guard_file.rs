@@ -22,6 +22,20 @@ impl GuardFile {
         }
     }
 
+    /// The array of tables in the configuration.
+    pub(crate) fn table(self) -> &'static str {
+        match self {
+            Self::Filter => "filters",
+            Self::List => "lists",
+            Self::Service => "services",
+        }
+    }
+
+    /// `name` as the fields `filter` and `list` of a log line.
+    pub(crate) fn names(self, name: &str) -> [Option<&str>; 2] {
+        [Self::Filter, Self::List].map(|kind| Some(name).filter(|_| kind == self))
+    }
+
     /// The filter, list or service with this name, as errors show it.
     pub(crate) fn subject(self, name: &str) -> String {
         format!("{} {name:?}", self.as_str())

@@ -64,20 +64,14 @@ impl RollbackState {
         self.directory.is_none() || self.known_copies.contains(id)
     }
 
-    /// The record of the file that is configured with this name and path, and the name of the
-    /// record. A file that was in use under this path is the same one, whatever its name.
-    pub(crate) fn find(
-        &self,
-        file: GuardFile,
-        name: &str,
-        path: &Path,
-    ) -> Option<(&str, &FileRecord)> {
+    /// The record of the file that is configured with this name and path. A file that was in use
+    /// under this path is the same one, whatever its name.
+    pub(crate) fn find(&self, file: GuardFile, name: &str, path: &Path) -> Option<&FileRecord> {
         let (records, path) = (self.records.of(file), path.display().to_string());
-        let of_path = records.iter().filter(|(_, record)| record.is_of(&path));
-        let of_path = of_path.max_by_key(|(_, it)| (it.was_in_use(), it.watermark()));
-        let in_use = of_path.filter(|(_, record)| record.was_in_use());
-        let found = in_use.or_else(|| records.get_key_value(name)).or(of_path);
-        found.map(|(name, record)| (name.as_str(), record))
+        let of_path = records.values().filter(|record| record.is_of(&path));
+        let of_path = of_path.max_by_key(|it| (it.was_in_use(), it.watermark()));
+        let in_use = of_path.filter(|record| record.was_in_use());
+        in_use.or_else(|| records.get(name)).or(of_path)
     }
 
     /// The update with this SHA-256, in hex, if it waited under any name.
@@ -237,7 +231,7 @@ mod tests {
         let content = Content::Filter(Arc::new(NamedFilter { name: name.into(), filter, sha256 }));
         let original = Original { content, sha256, signature: None, metadata: None };
         let record = FileRecord::new(Path::new(name), 1, History::default(), None);
-        let record = record.with_header(&header);
+        let record = record.with_watermark(Some(Watermark::from_header(&header)));
         let record = record.with_copy(original.id());
         FileInUse { file: GuardFile::Filter, name: name.to_owned(), record, original }
     }

@@ -11,14 +11,13 @@ use std::time::SystemTime;
 use keygate_core::guard::{ExactList, NamedFilter};
 
 use super::check::{check_filter, needs_operator};
-use super::error::ListFileError;
 use super::filter::read as read_filter;
 use super::list::{lost, read as read_list};
 use crate::config::{FilterConfig, ListConfig, Shrink};
 use crate::saved_state::Watermark;
 use crate::saved_state::file_record::FileRecord;
 use crate::saved_state::rollback_state::RollbackState;
-use crate::sources::filter_rejection::FilterRejection;
+use crate::sources::file_rejection::FileRejection;
 use crate::sources::operator_decision::{GuardFile, NeedsOperator, WaitCause};
 
 /// How a file with half of the entries in use or fewer is treated, which the proxy holds for the
@@ -40,11 +39,11 @@ pub fn check_filter_candidate(
     current: &Path,
     state_dir: Option<&Path>,
     shrunk: ShrunkFile,
-) -> Result<Arc<NamedFilter>, FilterRejection> {
+) -> Result<Arc<NamedFilter>, FileRejection> {
     let now = SystemTime::now();
     // Not an error: the proxy makes the same checks, and its user may be another one.
     let state = RollbackState::read(state_dir).unwrap_or_default();
-    let record = state.find(GuardFile::Filter, &config.name, current).map(|(_, record)| record);
+    let record = state.find(GuardFile::Filter, &config.name, current);
     let in_use = read_filter(&FilterConfig { path: current.to_owned(), ..config.clone() }).ok();
     // The filter itself is dropped.
     let in_use = in_use.map(|it| (*it.file.filter.header(), it.file.filter.explained_entries()));
@@ -67,7 +66,7 @@ pub fn check_list_candidate(
     config: &ListConfig,
     current: &Path,
     shrunk: ShrunkFile,
-) -> Result<ExactList, ListFileError> {
+) -> Result<ExactList, FileRejection> {
     let in_use = ListConfig { path: current.to_owned(), min_records: 0, ..config.clone() };
     let in_use = read_list(&in_use, || None).ok().map(|loaded| loaded.list);
     let update = read_list(config, || in_use.clone())?.list;

@@ -14,7 +14,7 @@ use keygate_core::pkbf::Filter;
 
 use crate::config::FilterConfig;
 use crate::saved_state::Watermark;
-use crate::sources::filter_rejection::FilterRejection;
+use crate::sources::file_rejection::FileRejection;
 use crate::sources::signed::{LoadedFilter, ReadFilter};
 
 /// Checks a filter that was `read` as [`check_content`] does.
@@ -26,7 +26,7 @@ pub(crate) fn check_filter(
     read: ReadFilter,
     watermark: Option<Watermark>,
     now: SystemTime,
-) -> Result<LoadedFilter, FilterRejection> {
+) -> Result<LoadedFilter, FileRejection> {
     let ReadFilter { file, signature } = read;
     check_content(config, &file.filter, watermark, now)?;
     let (name, sha256) = (config.name.as_str().into(), *file.sha256());
@@ -46,7 +46,7 @@ pub(crate) fn check_content(
     filter: &Filter,
     watermark: Option<Watermark>,
     now: SystemTime,
-) -> Result<(), FilterRejection> {
+) -> Result<(), FileRejection> {
     let header = filter.header();
     rollback::ensure_not_from_the_future(header, now)?;
     rollback::ensure_not_older(config.rollback, header, watermark)?;

@@ -8,12 +8,12 @@ use std::time::SystemTime;
 use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
 
-use super::credential_files::{CredentialFiles, TRUST_ANCHORS};
+use super::credential_files::{CRLS, CredentialFiles, TRUST_ANCHORS};
 use super::gate::{AcceptError, Acceptance, Gate};
-use super::service_credentials::{Attempt, CRLS, ClientAuth, PartialUpdate, ReadClients};
+use super::service_credentials::{Attempt, ClientAuth, PartialUpdate, ReadClients};
 use crate::sources::check::dry_run::{DryRun, NewHits};
-use crate::sources::error::LoadError;
 use crate::sources::failure::{Failure, ReadError};
+use crate::sources::load_error::LoadError;
 use crate::sources::operator_decision::GuardFile;
 use crate::sources::report::{DryRunReport, WaitingReport};
 

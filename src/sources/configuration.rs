@@ -9,10 +9,10 @@ use tracing::{error, info, warn};
 use crate::config::{Config, ConfigError, KeyLines, PlacedProblem};
 use crate::files::read_with;
 use crate::metrics::{ControlMetrics, ReloadResult};
-use crate::process::sandbox;
+use crate::process::sandbox::{self, OutsideSandbox};
 use crate::sources::failure::{Failure, ReadError};
 use crate::sources::last_good::{LastGood, ReadIf, Reread};
-use crate::sources::reconfigure_error::ReconfigureError;
+use crate::sources::load_errors::LoadErrors;
 use crate::sources::report::ReloadReport;
 
 /// Why the files are refreshed.
@@ -127,19 +127,43 @@ impl Configuration {
 
     /// Records and logs that a new configuration cannot be used. The one in use stays.
     pub(crate) fn reject(&mut self, cause: &ReconfigureError, now: SystemTime) {
-        let problem = LocatedRejection { text: self.text_of(cause), failure: cause.failure() };
-        if !self.config.record_rejection(None, &problem, now) {
+        let problem = cause.located(self.path());
+        if !self.config.record_rejection(None, cause.failure(), &problem, now) {
             return;
         }
         self.metrics.record_config_reload(ReloadResult::Rejected);
-        error!(%problem, "configuration rejected, keeping the one in use");
+        error!(problem, "configuration rejected, keeping the one in use");
     }
+}
 
-    /// The errors with file and line.
-    fn text_of(&self, cause: &ReconfigureError) -> String {
-        let (Some(problems), Some(file)) = (cause.problems(), self.path()) else {
-            return cause.to_string();
+/// Why a new configuration is rejected while the proxy runs.
+#[derive(Debug, thiserror::Error)]
+pub enum ReconfigureError {
+    /// The configuration file cannot be read or parsed, or a value cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Files that the configuration names cannot be used.
+    #[error(transparent)]
+    Load(#[from] LoadErrors),
+    /// The rest of the process cannot follow the configuration, for example because an address
+    /// cannot be bound.
+    #[error("{}", .0.problem)]
+    Prepare(PlacedProblem),
+    /// The configuration needs more than the sandbox allows.
+    #[error(transparent)]
+    Sandbox(#[from] OutsideSandbox),
+}
+
+impl ReconfigureError {
+    /// The errors with file and line. Errors of the file itself name both.
+    fn located(&self, file: Option<&Path>) -> String {
+        let problems = match self {
+            Self::Config(_) => return self.to_string(),
+            Self::Load(errors) => errors.problems(),
+            Self::Prepare(problem) => vec![problem.clone()],
+            Self::Sandbox(error) => vec![error.placed()],
         };
+        let Some(file) = file else { return self.to_string() };
         let lines = read_with(file, |file| Ok::<_, io::Error>(KeyLines::read(file)));
         let lines = lines.unwrap_or_else(|_| KeyLines::unknown(file));
         let located = lines.locate(problems).into_iter().map(|problem| problem.to_string());
@@ -147,17 +171,15 @@ impl Configuration {
     }
 }
 
-/// Why a new configuration cannot be used, with the lines of the file.
-#[derive(Debug, thiserror::Error)]
-#[error("{text}")]
-struct LocatedRejection {
-    text: String,
-    failure: Failure,
-}
-
-impl ReadError for LocatedRejection {
+impl ReadError for ReconfigureError {
     fn failure(&self) -> Failure {
-        self.failure
+        match self {
+            Self::Config(ConfigError::Read { source, .. }) => source.failure(),
+            Self::Load(source) => source.failure(),
+            Self::Config(ConfigError::Invalid { .. }) | Self::Prepare(_) | Self::Sandbox(_) => {
+                Failure::Content
+            }
+        }
     }
 }
 

@@ -14,7 +14,6 @@ use tracing::warn;
 use super::client_gates::{ClientGates, ClientUpdate};
 use super::credential_files::{CredentialFiles, NamesCredentials};
 use super::gate::AcceptError;
-use super::rejected_unit::RejectedUnit;
 use super::service_credentials::{
     Attempt, ClientAuth, KnownClients, PartialUpdate, ServiceCredentials, UpstreamCredentials,
     read_asker_ca, read_server,
@@ -26,10 +25,11 @@ use crate::metrics::ControlMetrics;
 use crate::saved_state::saved_credentials::SavedFile;
 use crate::sources::LoadContext;
 use crate::sources::check::dry_run::DryRun;
-use crate::sources::credential_unit::CredentialUnit;
-use crate::sources::error::LoadError;
+use crate::sources::credential_unit::{CredentialUnit, RejectedUnit};
+use crate::sources::failure::ReadError;
 use crate::sources::last_good::{LastGood, ReadIf, Reread, ValueChange};
 use crate::sources::last_question::LastQuestion;
+use crate::sources::load_error::LoadError;
 use crate::sources::load_errors::LoadErrors;
 
 /// A configured service or authorizer and the last good state of its files.
@@ -140,8 +140,9 @@ impl<C: NamesCredentials + Clone + PartialEq> Source for CredentialSource<C> {
         };
         if let Some(errors) = rejection {
             source.rejected = RejectedUnit::all(&errors);
-            let reason = source.rejected.first().map(RejectedUnit::reason);
-            source.credentials.clients.record_rejection(reason, &errors, context.now);
+            let reason = source.rejected.first().map(|unit| unit.reason);
+            let (failure, text) = (errors.failure(), errors.to_string());
+            source.credentials.clients.record_rejection(reason, failure, &text, context.now);
         }
         Ok(source)
     }

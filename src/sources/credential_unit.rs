@@ -1,10 +1,13 @@
-//! The units of files of a service, and the class of a rejected one, as metrics, logs and the
-//! status name them.
+//! The units of files of a service, and those that the last check rejected.
 
-use keygate_core::tls::TlsFileError;
+use tracing::warn;
 
-use super::error::LoadError;
-use crate::metrics::labels;
+use super::credential_files::CRLS;
+use super::load_error::LoadError;
+use super::load_errors::LoadErrors;
+use super::rejection_reason::RejectionReason;
+use super::report::WaitingReport;
+use crate::metrics::{ControlMetrics, Label, labels};
 
 labels! {
     /// The files of a service or authorizer that are replaced together, whatever its other files
@@ -21,35 +24,87 @@ labels! {
         /// The CAs of the upstream, the client certificate for it and its private key.
         Upstream = "upstream",
     }
-    /// The class of a rejected certificate, key or CA.
-    CredentialRejectionReason {
-        /// A file has no usable certificate or key.
-        Content = "content",
-        /// A file cannot be read.
-        Io = "io",
-        /// The private key does not belong to the certificate.
-        Key = "key",
-        /// It would reject more recent clients than `max_new_hits` allows.
-        NewHits = "new_hits",
-    }
 }
 
 impl CredentialUnit {
     /// The units that are read together.
     pub(super) const OF_CLIENTS: [Self; 2] = [Self::ClientCa, Self::Crls];
+
+    /// The unit of the file that `error` is about.
+    fn of(error: &LoadError) -> Self {
+        let (LoadError::Credentials { key, .. }
+        | LoadError::Read { key, .. }
+        | LoadError::Waits { key, .. }) = error
+        else {
+            return Self::Upstream; // the last step of reading its files may fail
+        };
+        match *key {
+            CRLS => Self::Crls,
+            "tls.client_ca" => Self::AskerCa,
+            key if key.starts_with("client_auth.") => Self::ClientCa,
+            key if key.starts_with("upstream.") => Self::Upstream,
+            _ => Self::Server,
+        }
+    }
 }
 
-impl CredentialRejectionReason {
-    /// The class of `error`.
-    pub(super) fn of(error: &LoadError) -> Self {
-        if let LoadError::Credentials { source: TlsFileError::KeyMismatch, .. } = error {
-            Self::Key
-        } else if let LoadError::Read { .. } = error {
-            Self::Io
-        } else if let LoadError::Waits { .. } = error {
-            Self::NewHits
-        } else {
-            Self::Content
+/// A unit of files that was rejected at its last check.
+#[derive(Debug)]
+pub(super) struct RejectedUnit {
+    pub(super) unit: CredentialUnit,
+    /// The class of the first error.
+    pub(super) reason: RejectionReason,
+    /// The errors of all files of the unit.
+    pub(super) error: String,
+}
+
+impl RejectedUnit {
+    /// The units that `errors` are about. A unit of which a part waits and another part is rejected for
+    /// good has the class of the latter.
+    pub(super) fn all(errors: &LoadErrors) -> Vec<Self> {
+        let mut units: Vec<Self> = Vec::new();
+        let (waiting, others): (Vec<_>, Vec<_>) =
+            errors.iter().partition(|error| matches!(error, LoadError::Waits { .. }));
+        for error in others.into_iter().chain(waiting) {
+            let (unit, text) = (CredentialUnit::of(error), error.to_string());
+            match units.iter_mut().find(|known| known.unit == unit) {
+                Some(known) => known.error = [known.error.as_str(), &text].join("; "),
+                None => units.push(Self { unit, reason: error.reason(), error: text }),
+            }
+        }
+        units
+    }
+
+    /// Whether the update waits for the operator as a whole.
+    pub(super) fn waits(&self) -> bool {
+        self.reason == RejectionReason::NewHits
+    }
+
+    /// Logs and counts the rejection. `waiting` is the update of the service that waits.
+    pub(super) fn record(
+        &self,
+        service: &str,
+        metrics: &ControlMetrics,
+        waiting: Option<&WaitingReport>,
+    ) {
+        let waiting = waiting.filter(|_| self.waits());
+        warn!(
+            service,
+            files = self.unit.as_str(),
+            reason = self.reason.as_str(),
+            error = self.error,
+            sha256 = waiting.map(|waiting| waiting.sha256.as_str()),
+            clients = waiting.map(WaitingReport::client_list),
+            "certificate update rejected, keeping those in use"
+        );
+        match self.unit {
+            CredentialUnit::Crls => metrics.record_crl_rejected(service, self.reason),
+            CredentialUnit::AskerCa
+            | CredentialUnit::ClientCa
+            | CredentialUnit::Server
+            | CredentialUnit::Upstream => {
+                metrics.record_credential_rejected(service, self.unit, self.reason);
+            }
         }
     }
 }

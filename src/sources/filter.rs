@@ -9,15 +9,12 @@ use keygate_core::guard::NamedFilter;
 use keygate_core::pkbf::{self, Filter, FilterError, FilterSummary, HEADER_SIZE};
 use keygate_core::signature::{FileSignature, SignatureError};
 use keygate_core::unix_time;
-use tracing::{error, info};
+use tracing::info;
 
 use super::check::dry_run::{DryRun, NewHits};
-use super::check::{canary, check_content, check_filter};
-use super::context::LoadContext;
-use super::error::LoadError;
-use super::filter_rejection::FilterRejection;
+use super::check::{check_content, check_filter};
+use super::file_rejection::FileRejection;
 use super::guarded::{GuardedFile, GuardedSettings, GuardedSource};
-use super::load_errors::LoadErrors;
 use super::operator_decision::{GuardFile, WaitCause};
 use super::rejection_reason::RejectionReason;
 use super::report::{FilterReport, SignatureReport, WaitingReport};
@@ -25,16 +22,13 @@ use super::signed::{
     LoadedFilter, ReadFilter, ensure_id, error_of_copy, signature_paths, verify_beside,
     verify_saved,
 };
-use super::source_set::Source;
 use super::warning::Warning;
 use crate::config::FilterConfig;
 use crate::files::read_with;
 use crate::metrics::{ControlMetrics, FilterMetrics};
 use crate::process::sandbox;
 use crate::saved_state::Watermark;
-use crate::saved_state::copies::CopyKind;
-use crate::saved_state::file_record::FileRecord;
-use crate::saved_state::rollback_state::FileInUse;
+use crate::saved_state::copies::{Content, CopyKind, Original};
 
 /// A configured filter and the last good state of its file.
 pub(crate) type FilterSource = GuardedSource<LoadedFilter>;
@@ -44,12 +38,18 @@ impl GuardedFile for LoadedFilter {
     const COMPARES_WITH_COPY: bool = false;
     type Config = FilterConfig;
     type Content = ReadFilter;
-    type Rejection = FilterRejection;
-    type Metrics = FilterMetrics<RejectionReason>;
+    type Metrics = FilterMetrics;
 
     fn settings(config: &FilterConfig) -> GuardedSettings<'_> {
-        let FilterConfig { name, path, max_new_hits, .. } = config;
-        GuardedSettings { name, path, max_new_hits: *max_new_hits, may_shrink: false }
+        GuardedSettings {
+            name: &config.name,
+            path: &config.path,
+            max_new_hits: config.max_new_hits,
+            may_shrink: false,
+            max_age: config.max_age,
+            canaries: &config.canaries,
+            is_fetched: config.source.is_some(),
+        }
     }
 
     /// The paths of the filter, its checksum file, its signature, the keys and its canaries.
@@ -60,13 +60,13 @@ impl GuardedFile for LoadedFilter {
     }
 
     fn metrics(metrics: &ControlMetrics, name: &str) -> Self::Metrics {
-        metrics.filter(name)
+        metrics.filter(name, RejectionReason::OF_FILTERS)
     }
 
     fn read(
         config: &FilterConfig,
         _: &dyn Fn() -> Option<Self>,
-    ) -> Result<ReadFilter, FilterRejection> {
+    ) -> Result<ReadFilter, FileRejection> {
         read(config)
     }
 
@@ -75,53 +75,38 @@ impl GuardedFile for LoadedFilter {
         content: ReadFilter,
         watermark: Option<Watermark>,
         now: SystemTime,
-    ) -> Result<Self, FilterRejection> {
+    ) -> Result<Self, FileRejection> {
         check_filter(config, content, watermark, now)
     }
 
-    fn copy(
+    fn copy_kind(_: &FilterConfig) -> CopyKind {
+        CopyKind::Filter
+    }
+
+    fn read_copy(
         config: &FilterConfig,
-        record: Option<(&str, &FileRecord)>,
-        context: LoadContext<'_>,
-    ) -> Option<Self> {
-        let (_, record) = record?;
-        let (directory, id) = (context.rollback.directory()?, record.last_good.as_deref()?);
-        let path = CopyKind::Filter.path_in(directory, id);
-        let copy = read_copy(config, &path, id);
-        copy.and_then(|copy| check_filter(config, copy, Some(record.watermark()), context.now))
-            .inspect_err(|error| {
-                let (filter, path) = (&config.name, path.display());
-                error!(%filter, %path, %error, "the last good filter cannot be used either");
-            })
-            .ok()
+        path: &Path,
+        id: &str,
+    ) -> Result<ReadFilter, FileRejection> {
+        let copy = match read(&FilterConfig { path: path.to_owned(), ..config.clone() }) {
+            Err(FileRejection::Signature(error)) => return Err(error_of_copy(error, path).into()),
+            copy => copy?,
+        };
+        ensure_id(&HEXLOWER.encode(copy.file.sha256()), path, id)?;
+        Ok(copy)
     }
 
     fn under_new_settings(
         &self,
         config: &FilterConfig,
         now: SystemTime,
-    ) -> Result<Option<Self>, FilterRejection> {
+    ) -> Result<Option<Self>, FileRejection> {
         let filter = &self.named.filter;
         ensure_size(config, &self.named)?;
         let signature = self.signature.as_deref().map(FileSignature::text);
         let signature = verify_filter(config, &config.path, signature, filter)?;
         check_content(config, filter, self.watermark(), now)?;
         Ok(Some(Self { named: Arc::clone(&self.named), signature }))
-    }
-
-    /// The rejection of the filter, and the files of canaries that were not tried because of it.
-    fn errors(
-        config: &FilterConfig,
-        rejection: FilterRejection,
-        file: Option<&Path>,
-    ) -> LoadErrors {
-        // The canaries before that file can be used.
-        let rejecting = rejection.canary_file();
-        let tried = rejecting.and_then(|path| config.canaries.iter().position(|it| it == path));
-        let untried = config.canaries.get(tried.map_or(0, |tried| tried + 1)..).unwrap_or_default();
-        let others = untried.iter().filter_map(|path| canary::ensure_usable(path).err());
-        let error = |source| LoadError::from_filter(config, source, file);
-        LoadErrors::new(error(rejection), others.map(|other| error(other.into())))
     }
 
     fn has_content(&self, content: &ReadFilter) -> bool {
@@ -148,6 +133,20 @@ impl GuardedFile for LoadedFilter {
         Some(Watermark::from_header(self.named.filter.header()))
     }
 
+    fn age(&self, now: SystemTime) -> Option<Duration> {
+        let updated = self.named.filter.header().updated_at;
+        Some(Duration::from_secs(unix_time::seconds(now).saturating_sub(updated)))
+    }
+
+    fn original(&self) -> Original {
+        Original {
+            content: Content::Filter(Arc::clone(&self.named)),
+            sha256: self.named.sha256,
+            signature: self.signature.clone(),
+            metadata: None,
+        }
+    }
+
     fn lost(&self, _: &Self) -> Option<WaitCause> {
         None
     }
@@ -156,28 +155,20 @@ impl GuardedFile for LoadedFilter {
         dry_run.new_hits_of_filter(&self.named)
     }
 
-    fn waiting(&self, entries_before: u64, hits: NewHits, max: Option<usize>) -> WaitingReport {
-        WaitingReport::from_filter(&self.named, entries_before, hits, max)
+    fn waiting(&self) -> WaitingReport {
+        let header = self.named.filter.header();
+        WaitingReport {
+            sha256: HEXLOWER.encode(&self.named.sha256),
+            revision: header.revision,
+            updated: header.updated_at,
+            entries: self.entries(),
+            ..WaitingReport::default()
+        }
     }
 
     fn faults(&self, config: &FilterConfig, _: SystemTime) -> Vec<Warning> {
         let is_empty = self.named.filter.header().entry_count == 0;
-        is_empty.then(|| Warning::empty_filter(&config.name)).into_iter().collect()
-    }
-
-    fn overdue(&self, config: &FilterConfig, now: SystemTime) -> Option<Warning> {
-        let updated = self.named.filter.header().updated_at;
-        let age = Duration::from_secs(unix_time::seconds(now).saturating_sub(updated));
-        let max_age = config.max_age.filter(|max_age| age.as_secs() > max_age.as_secs())?;
-        Some(Warning::stale_filter(&config.name, age, max_age))
-    }
-
-    fn is_ageless(&self, _: &FilterConfig, _: SystemTime) -> bool {
-        false
-    }
-
-    fn copy_in_use(config: &FilterConfig, rejection: &FilterRejection) -> Warning {
-        Warning::last_good_filter(&config.name, &config.path, rejection)
+        is_empty.then(|| Warning::empty(Self::KIND, &config.name)).into_iter().collect()
     }
 
     fn log_loaded(&self, _: Option<u64>, untried: Option<&str>) {
@@ -205,14 +196,6 @@ impl FilterSource {
         &self.value().named
     }
 
-    /// The facts that outlive a restart, and the files that are copied.
-    pub(crate) fn saved(&self) -> FileInUse {
-        let (header, original) = (self.filter().filter.header(), self.value().original());
-        let record = self.gate().record(self.path(), self.value().entries());
-        let record = record.with_header(header).with_copy(original.id());
-        FileInUse { file: GuardFile::Filter, name: self.name().to_owned(), record, original }
-    }
-
     /// The filter in use, the result of the last attempt to read it, and the waiting update.
     pub(crate) fn report(&self) -> FilterReport {
         let NamedFilter { name, filter, sha256 } = &**self.filter();
@@ -230,17 +213,8 @@ impl FilterSource {
     }
 }
 
-fn read_copy(config: &FilterConfig, path: &Path, id: &str) -> Result<ReadFilter, FilterRejection> {
-    let copy = match read(&FilterConfig { path: path.to_owned(), ..config.clone() }) {
-        Err(FilterRejection::Signature(error)) => return Err(error_of_copy(error, path).into()),
-        copy => copy?,
-    };
-    ensure_id(&HEXLOWER.encode(copy.file.sha256()), path, id)?;
-    Ok(copy)
-}
-
 /// Checks that the file of a filter is not larger than `max_size`.
-fn ensure_size(config: &FilterConfig, filter: &NamedFilter) -> Result<(), FilterRejection> {
+fn ensure_size(config: &FilterConfig, filter: &NamedFilter) -> Result<(), FileRejection> {
     let found = filter.filter.header().data_size().saturating_add(HEADER_SIZE as u64);
     if found > config.max_size {
         return Err(FilterError::TooLarge { found, allowed: config.max_size }.into());
@@ -261,7 +235,7 @@ fn verify_filter(
 }
 
 /// Reads the file of a filter within the sandbox, and verifies its signature.
-pub(crate) fn read(config: &FilterConfig) -> Result<ReadFilter, FilterRejection> {
+pub(crate) fn read(config: &FilterConfig) -> Result<ReadFilter, FileRejection> {
     let max_size = config.max_size;
     let file = read_with(&config.path, move |path| {
         sandbox::check(path)?;

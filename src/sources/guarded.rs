@@ -21,21 +21,23 @@ use data_encoding::HEXLOWER;
 use tracing::{info, warn};
 
 pub(crate) use self::file::{GuardedFile, GuardedSettings};
-use self::first_value::{ensure_may_be_used, first_value, in_place_of_file};
+use self::first_value::{copy, ensure_may_be_used, first_value, in_place_of_file};
 use super::check::dry_run::DryRun;
 use super::check::rollback::MAX_CLOCK_SKEW;
 use super::context::LoadContext;
-use super::failure::{FileRejection, ReadError};
+use super::failure::ReadError;
+use super::file_rejection::FileRejection;
 use super::gate::{AcceptError, Gate};
 use super::last_good::{LastGood, ReadIf, Reread, Unusable, ValueChange};
 use super::load_errors::LoadErrors;
-use super::operator_decision::GuardFile;
+use super::operator_decision::NeedsOperator;
 use super::report::{ReloadReport, WaitingReport};
 use super::source_set::Source;
 use super::timed;
 use super::waiting::Guarded;
 use super::warning::Warning;
 use crate::metrics::{GuardedFileMetrics, Label, ReloadResult};
+use crate::saved_state::rollback_state::FileInUse;
 
 /// A configured filter or list and the last good state of its file.
 #[derive(Debug)]
@@ -48,7 +50,7 @@ pub(crate) struct GuardedSource<F: GuardedFile> {
     /// the start.
     is_last_good: bool,
     /// The last rejection, unless the file was loaded since.
-    rejection: Option<F::Rejection>,
+    rejection: Option<FileRejection>,
     /// The report of the last rejection, kept when the file is loaded.
     last_rejection: Option<ReloadReport>,
     /// Holds rejected updates that may be used later without a change of the file.
@@ -88,14 +90,13 @@ impl<F: GuardedFile> Source for GuardedSource<F> {
     ) -> Result<Self, LoadErrors> {
         let settings = F::settings(config);
         let record = context.rollback.find(F::KIND, settings.name, settings.path);
-        let copy = OnceCell::new();
-        let copy = || copy.get_or_init(|| F::copy(config, record, context)).clone();
+        let saved = OnceCell::new();
+        let copy = || saved.get_or_init(|| copy::<F>(config, record, context)).clone();
         let in_use = || match before {
             Some(before) => Some(before.value().clone()),
             None if F::COMPARES_WITH_COPY => copy(),
             None => None,
         };
-        let record = record.map(|(_, record)| record);
         let known_gate = before.map(|before| (&before.gate, before.value().entries()));
         let known_gate = Gate::from_known(F::KIND, settings.name, known_gate, record, context.now);
         let mut gate = known_gate.clone();
@@ -131,7 +132,7 @@ impl<F: GuardedFile> Source for GuardedSource<F> {
         }
         self.log_and_count_loaded(None, now);
         if let Some(max_new_hits) = &self.gate.untried {
-            let [filter, list] = self.names();
+            let [filter, list] = F::KIND.names(self.name());
             warn!(filter, list, max_new_hits, "max_new_hits was not checked");
         }
         if let Some(rejection) = self.rejection.take() {
@@ -170,13 +171,12 @@ impl<F: GuardedFile> GuardedSource<F> {
 
     /// The faults of the value in use that an operator must mend.
     pub(crate) fn warnings(&self, now: SystemTime) -> Vec<Warning> {
-        let overdue = self.value().overdue(&self.config, now);
-        self.timeless_warnings(now).into_iter().chain(overdue).collect()
+        self.timeless_warnings(now).into_iter().chain(self.overdue(now)).collect()
     }
 
     fn timeless_warnings(&self, now: SystemTime) -> Vec<Warning> {
         let rejection = self.rejection.as_ref().filter(|_| self.is_last_good);
-        let copy = rejection.map(|rejection| F::copy_in_use(&self.config, rejection));
+        let copy = rejection.map(|it| Warning::last_good(F::KIND, self.name(), self.path(), it));
         copy.into_iter().chain(self.value().faults(&self.config, now)).collect()
     }
 
@@ -184,7 +184,7 @@ impl<F: GuardedFile> GuardedSource<F> {
         // Otherwise every connection would be judged again.
         if self.value().has_content(&content) {
             if self.rejection.is_some() {
-                let ([filter, list], path) = (self.names(), self.path().display());
+                let ([filter, list], path) = (F::KIND.names(self.name()), self.path().display());
                 info!(filter, list, %path, "{} file is usable again", F::KIND.as_str());
             }
             self.clear_rejection();
@@ -205,7 +205,7 @@ impl<F: GuardedFile> GuardedSource<F> {
         content: F::Content,
         now: SystemTime,
         dry_run: &DryRun,
-    ) -> Result<F, F::Rejection> {
+    ) -> Result<F, FileRejection> {
         let update = F::check(&self.config, content, self.value().watermark(), now)?;
         let in_use = self.file.get();
         ensure_may_be_used(&self.config, &mut self.gate, Some(in_use), &update, dry_run, false)?;
@@ -230,23 +230,24 @@ impl<F: GuardedFile> GuardedSource<F> {
         }
     }
 
-    fn reject(&mut self, rejection: F::Rejection, now: SystemTime) -> ValueChange {
-        self.gate.record_rejection(rejection.needs_operator(), rejection.failure());
+    fn reject(&mut self, rejection: FileRejection, now: SystemTime) -> ValueChange {
+        let is_offered = rejection.waits().is_some_and(NeedsOperator::can_be_accepted);
+        self.gate.record_rejection(is_offered, rejection.failure());
         if let Some(updated) = rejection.future() {
             self.gate.hold_until(updated.saturating_sub(MAX_CLOCK_SKEW));
         }
-        let reason = rejection.reason();
-        if !self.file.record_rejection(Some(reason.as_str()), &rejection, now) {
+        let (reason, error) = (rejection.reason(), rejection.to_string());
+        if !self.file.record_rejection(Some(reason), rejection.failure(), &error, now) {
             return ValueChange::Same;
         }
         self.metrics.checks().record_rejected(reason);
-        let (waiting, [filter, list]) = (self.gate.acceptable(), self.names());
+        let (waiting, [filter, list]) = (self.gate.acceptable(), F::KIND.names(self.name()));
         warn!(
             filter,
             list,
             path = %self.path().display(),
             reason = reason.as_str(),
-            error = %rejection,
+            error,
             revision_in_use = self.value().watermark().map(|watermark| watermark.revision),
             sha256 = waiting.map(|waiting| waiting.sha256.as_str()),
             clients = waiting.map(WaitingReport::client_list).filter(|list| !list.is_empty()),
@@ -269,8 +270,10 @@ impl<F: GuardedFile> GuardedSource<F> {
     /// Logs once when the value in use becomes older than `max_age`, and sets its metric. A value of
     /// unknown age counts as stale; its warning is one of its faults.
     fn check_age(&mut self, now: SystemTime) {
-        let overdue = self.value().overdue(&self.config, now);
-        let is_stale = overdue.is_some() || self.value().is_ageless(&self.config, now);
+        let overdue = self.overdue(now);
+        let max_age = F::settings(&self.config).max_age;
+        let is_ageless = max_age.is_some() && self.value().age(now).is_none();
+        let is_stale = overdue.is_some() || is_ageless;
         self.metrics.set_stale(is_stale);
         if let Some(warning) = overdue.filter(|_| !self.is_stale) {
             warning.log();
@@ -278,10 +281,18 @@ impl<F: GuardedFile> GuardedSource<F> {
         self.is_stale = is_stale;
     }
 
-    /// The name as the fields `filter` and `list` of a log line.
-    fn names(&self) -> [Option<&str>; 2] {
-        [GuardFile::Filter, GuardFile::List]
-            .map(|kind| Some(self.name()).filter(|_| kind == F::KIND))
+    /// The warning that the value is older than `max_age`.
+    fn overdue(&self, now: SystemTime) -> Option<Warning> {
+        let (age, max_age) = self.value().age(now).zip(F::settings(&self.config).max_age)?;
+        (age > max_age).then(|| Warning::stale(F::KIND, self.name(), age, max_age))
+    }
+
+    /// The facts that outlive a restart, and the files that are copied.
+    pub(crate) fn saved(&self) -> FileInUse {
+        let (value, original) = (self.value(), self.value().original());
+        let record = self.gate.record(self.path(), value.entries());
+        let record = record.with_watermark(value.watermark()).with_copy(original.id());
+        FileInUse { file: F::KIND, name: self.name().to_owned(), record, original }
     }
 
     pub(crate) fn path(&self) -> &Path {

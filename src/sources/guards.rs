@@ -13,8 +13,8 @@ use super::list::ListSource;
 use super::source_set::{Source, StagedSet};
 use super::{Sources, StagedSources, exponents_of};
 use crate::sources::check::dry_run::{DryRun, Judge, NewHits};
-use crate::sources::error::LoadError;
 use crate::sources::links::JudgementLinks;
+use crate::sources::load_error::LoadError;
 use crate::sources::load_errors::{LoadErrors, all};
 use crate::sources::report::client_list;
 

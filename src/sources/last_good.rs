@@ -18,8 +18,9 @@ use keygate_core::unix_time;
 use tracing::info;
 
 use super::failure::{Failure, ReadError};
+use super::rejection_reason::RejectionReason;
 use crate::files::FileState;
-use crate::metrics::ReloadResult;
+use crate::metrics::{Label, ReloadResult};
 use crate::sources::report::ReloadReport;
 
 /// Maximum time to wait for files to settle that are renamed over, 2 s.
@@ -294,19 +295,20 @@ impl<T> LastGood<T> {
 
     /// Records that the files cannot be used. Returns whether that is new: false if unchanged files
     /// failed again with the same error.
-    pub(crate) fn record_rejection<E: ReadError>(
+    pub(crate) fn record_rejection(
         &mut self,
-        reason: Option<&'static str>,
-        error: &E,
+        reason: Option<RejectionReason>,
+        failure: Failure,
+        text: &str,
         now: SystemTime,
     ) -> bool {
-        let (failure, text) = (error.failure(), error.to_string());
         self.must_retry = failure != Failure::Content;
         let is_same_attempt = self.is_retry || failure == Failure::BeingWritten;
         let last_error = self.last_attempt.as_ref().and_then(|last| last.error.as_ref());
-        let is_new = !is_same_attempt || last_error != Some(&text);
+        let is_new = !is_same_attempt || last_error.is_none_or(|last| last != text);
         let now = unix_time::seconds(now);
-        self.last_attempt = Some(ReloadReport::rejected(reason, text, now));
+        self.last_attempt =
+            Some(ReloadReport::rejected(reason.map(Label::as_str), text.to_owned(), now));
         is_new
     }
 

@@ -9,17 +9,15 @@ use data_encoding::HEXLOWER;
 use keygate_core::guard::ExactList;
 use keygate_core::signature::FileSignature;
 use keygate_core::unix_time;
-use tracing::{error, info};
+use tracing::info;
 
 pub(crate) use self::read::read;
 use super::check::dry_run::{DryRun, NewHits};
 use super::check::rollback::MAX_CLOCK_SKEW;
-use super::context::LoadContext;
-use super::error::{ListFileError, LoadError};
+use super::file_rejection::FileRejection;
 use super::guarded::{GuardedFile, GuardedSettings, GuardedSource};
-use super::list_rejection_reason::ListRejectionReason;
-use super::load_errors::LoadErrors;
 use super::operator_decision::{GuardFile, WaitCause};
+use super::rejection_reason::RejectionReason;
 use super::report::{ListReport, SignatureReport, WaitingReport};
 use super::signed::LoadedList;
 use super::source_set::Source;
@@ -27,9 +25,7 @@ use super::warning::Warning;
 use crate::config::{ListConfig, ListFormat, Shrink};
 use crate::metrics::{ControlMetrics, ListMetrics};
 use crate::saved_state::Watermark;
-use crate::saved_state::copies::CopyKind;
-use crate::saved_state::file_record::FileRecord;
-use crate::saved_state::rollback_state::FileInUse;
+use crate::saved_state::copies::{CopyKind, Original};
 
 /// A configured list and the last good state of its file.
 pub(crate) type ListSource = GuardedSource<LoadedList>;
@@ -39,16 +35,26 @@ impl GuardedFile for LoadedList {
     const COMPARES_WITH_COPY: bool = true;
     type Config = ListConfig;
     type Content = Self;
-    type Rejection = ListFileError;
-    type Metrics = ListMetrics<ListRejectionReason>;
+    type Metrics = ListMetrics;
 
     fn settings(config: &ListConfig) -> GuardedSettings<'_> {
-        let ListConfig { name, path, max_new_hits, .. } = config;
         let may_shrink = match config.shrink {
             Shrink::Allow => true,
             Shrink::Refuse => false,
         };
-        GuardedSettings { name, path, max_new_hits: *max_new_hits, may_shrink }
+        let max_age = match config.format {
+            ListFormat::Badkeys(settings) => settings.max_age,
+            ListFormat::Fingerprints => None,
+        };
+        GuardedSettings {
+            name: &config.name,
+            path: &config.path,
+            max_new_hits: config.max_new_hits,
+            may_shrink,
+            max_age,
+            canaries: &config.canaries,
+            is_fetched: config.source.is_some(),
+        }
     }
 
     fn paths(config: &ListConfig) -> Vec<PathBuf> {
@@ -56,10 +62,10 @@ impl GuardedFile for LoadedList {
     }
 
     fn metrics(metrics: &ControlMetrics, name: &str) -> Self::Metrics {
-        metrics.list(name)
+        metrics.list(name, RejectionReason::OF_LISTS)
     }
 
-    fn read(config: &ListConfig, in_use: &dyn Fn() -> Option<Self>) -> Result<Self, ListFileError> {
+    fn read(config: &ListConfig, in_use: &dyn Fn() -> Option<Self>) -> Result<Self, FileRejection> {
         read(config, || in_use().map(|in_use| in_use.list))
     }
 
@@ -69,40 +75,27 @@ impl GuardedFile for LoadedList {
         content: Self,
         _: Option<Watermark>,
         _: SystemTime,
-    ) -> Result<Self, ListFileError> {
+    ) -> Result<Self, FileRejection> {
         Ok(content)
     }
 
-    fn copy(
-        config: &ListConfig,
-        record: Option<(&str, &FileRecord)>,
-        context: LoadContext<'_>,
-    ) -> Option<Self> {
-        let (_, record) = record?;
-        let (directory, id) = (context.rollback.directory()?, record.last_good.as_deref()?);
-        let kind = match config.format {
+    fn copy_kind(config: &ListConfig) -> CopyKind {
+        match config.format {
             ListFormat::Badkeys(_) => CopyKind::Blocklist,
             ListFormat::Fingerprints => CopyKind::Fingerprints,
-        };
-        let path = kind.path_in(directory, id);
-        let copy = read::read_copy(config, &path, id);
-        copy.inspect_err(|error| {
-            let (list, path) = (&config.name, path.display());
-            error!(%list, %path, %error, "the copy of the last good list cannot be used");
-        })
-        .ok()
+        }
+    }
+
+    fn read_copy(config: &ListConfig, path: &Path, id: &str) -> Result<Self, FileRejection> {
+        read::read_copy(config, path, id)
     }
 
     fn under_new_settings(
         &self,
         _: &ListConfig,
         _: SystemTime,
-    ) -> Result<Option<Self>, ListFileError> {
+    ) -> Result<Option<Self>, FileRejection> {
         Ok(None)
-    }
-
-    fn errors(config: &ListConfig, error: ListFileError, file: Option<&Path>) -> LoadErrors {
-        LoadError::from_list(config, error, file).into()
     }
 
     fn has_content(&self, content: &Self) -> bool {
@@ -129,6 +122,17 @@ impl GuardedFile for LoadedList {
         None
     }
 
+    /// A date in the future would hide the age.
+    fn age(&self, now: SystemTime) -> Option<Duration> {
+        let (date, now) = (self.list.date()?, unix_time::seconds(now));
+        let age = Duration::from_secs(now.saturating_sub(date));
+        (date <= now.saturating_add(MAX_CLOCK_SKEW)).then_some(age)
+    }
+
+    fn original(&self) -> Original {
+        LoadedList::original(self)
+    }
+
     fn lost(&self, update: &Self) -> Option<WaitCause> {
         lost(Some(&self.list), &update.list)
     }
@@ -137,8 +141,13 @@ impl GuardedFile for LoadedList {
         dry_run.new_hits_of_list(&self.list)
     }
 
-    fn waiting(&self, entries_before: u64, hits: NewHits, max: Option<usize>) -> WaitingReport {
-        WaitingReport::from_list(self, entries_before, hits, max)
+    fn waiting(&self) -> WaitingReport {
+        WaitingReport {
+            sha256: HEXLOWER.encode(&self.sha256),
+            updated: self.list.date().unwrap_or(0),
+            entries: self.entries(),
+            ..WaitingReport::default()
+        }
     }
 
     fn faults(&self, config: &ListConfig, now: SystemTime) -> Vec<Warning> {
@@ -148,23 +157,10 @@ impl GuardedFile for LoadedList {
             ExactList::Fingerprints(_) => false,
         };
         let deprecated = is_deprecated.then(|| Warning::deprecated_list(name));
-        let is_ageless = self.is_ageless(config, now);
+        let is_ageless = Self::settings(config).max_age.is_some() && self.age(now).is_none();
         let ageless = is_ageless.then(|| Warning::ageless_list(name, self.list.date()));
-        let empty = self.list.is_empty().then(|| Warning::empty_list(name));
+        let empty = self.list.is_empty().then(|| Warning::empty(Self::KIND, name));
         deprecated.into_iter().chain(ageless).chain(empty).collect()
-    }
-
-    fn overdue(&self, config: &ListConfig, now: SystemTime) -> Option<Warning> {
-        let (max_age, age) = max_age(config).zip(self.age(now))?;
-        (age > max_age).then(|| Warning::stale_list(&config.name, age, max_age))
-    }
-
-    fn is_ageless(&self, config: &ListConfig, now: SystemTime) -> bool {
-        max_age(config).is_some() && self.age(now).is_none()
-    }
-
-    fn copy_in_use(config: &ListConfig, rejection: &ListFileError) -> Warning {
-        Warning::last_good_list(&config.name, &config.path, rejection)
     }
 
     fn log_loaded(&self, before: Option<u64>, untried: Option<&str>) {
@@ -185,16 +181,6 @@ impl GuardedFile for LoadedList {
     }
 }
 
-impl LoadedList {
-    /// The age of the list. `None` if it has no date, or one that lies in the future, which would
-    /// hide its age.
-    fn age(&self, now: SystemTime) -> Option<Duration> {
-        let (date, now) = (self.list.date()?, unix_time::seconds(now));
-        let age = Duration::from_secs(now.saturating_sub(date));
-        (date <= now.saturating_add(MAX_CLOCK_SKEW)).then_some(age)
-    }
-}
-
 impl ListSource {
     /// The list in use.
     pub(crate) fn list(&self) -> &ExactList {
@@ -206,13 +192,6 @@ impl ListSource {
         if is_kept(&self.value().original().id()) {
             self.value_mut().text = None;
         }
-    }
-
-    /// The facts that outlive a restart, and the files that are copied.
-    pub(crate) fn saved(&self) -> FileInUse {
-        let (entries, original) = (self.value().entries(), self.value().original());
-        let record = self.gate().record(self.path(), entries).with_copy(original.id());
-        FileInUse { file: GuardFile::List, name: self.name().to_owned(), record, original }
     }
 
     /// The list in use and the result of the last attempt to read it.
@@ -234,13 +213,6 @@ impl ListSource {
             dry_run: self.gate().report(),
             last_reload: self.file().last_reload(),
         }
-    }
-}
-
-fn max_age(config: &ListConfig) -> Option<Duration> {
-    match config.format {
-        ListFormat::Badkeys(settings) => settings.max_age,
-        ListFormat::Fingerprints => None,
     }
 }
 

@@ -1,6 +1,7 @@
 //! The errors of all files of one attempt, so that an operator can mend the files together.
 
-use super::error::LoadError;
+use super::failure::{Failure, ReadError};
+use super::load_error::LoadError;
 use crate::config::PlacedProblem;
 use crate::saved_state::StateError;
 
@@ -52,6 +53,16 @@ impl LoadErrors {
             1 => Some("1 further error is not shown".to_owned()),
             others => Some(format!("{others} further errors are not shown")),
         }
+    }
+}
+
+/// Waits for a writer, and retries reading, although other files are wrong. The errors of all files
+/// are then known.
+impl ReadError for LoadErrors {
+    fn failure(&self) -> Failure {
+        let is = |failure| self.iter().any(|error| error.failure() == failure);
+        let retried = [Failure::BeingWritten, Failure::Read];
+        retried.into_iter().find(|failure| is(*failure)).unwrap_or(Failure::Content)
     }
 }
 

@@ -13,9 +13,7 @@ use keygate_core::tls::{self, CertificateRole, ClientVerifier, Credentials, Crls
 use rustls::ClientConfig;
 use rustls::pki_types::CertificateDer;
 
-pub(super) use self::client_auth::{
-    Attempt, CRLS, ClientAuth, KnownClients, PartialUpdate, ReadClients,
-};
+pub(super) use self::client_auth::{Attempt, ClientAuth, KnownClients, PartialUpdate, ReadClients};
 pub use self::client_auth::{CrlFileError, check_crl_candidate};
 use self::service_file::{KeyPair, ServiceFile};
 use super::client_gates::ClientGates;
@@ -25,8 +23,8 @@ use crate::config::{AlpnProtocol, Protocol};
 use crate::saved_state::saved_credentials::SavedFile;
 use crate::sources::context::LoadContext;
 use crate::sources::credential_unit::CredentialUnit;
-use crate::sources::error::LoadError;
 use crate::sources::last_good::LastGood;
+use crate::sources::load_error::LoadError;
 use crate::sources::load_errors::{LoadErrors, both};
 use crate::sources::private_key::ExposedKeyFile;
 

@@ -41,18 +41,6 @@ pub(crate) struct LoadedList {
     pub(crate) metadata: Option<OriginalMetadata>,
 }
 
-impl LoadedFilter {
-    /// The bytes of the file, for its copy.
-    pub(crate) fn original(&self) -> Original {
-        Original {
-            content: Content::Filter(Arc::clone(&self.named)),
-            sha256: self.named.sha256,
-            signature: self.signature.clone(),
-            metadata: None,
-        }
-    }
-}
-
 impl LoadedList {
     /// The bytes of the files, for their copies.
     pub(crate) fn original(&self) -> Original {

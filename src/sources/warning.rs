@@ -18,7 +18,8 @@ use tracing::warn;
 pub use self::period::PeriodProblem;
 pub(super) use self::period::expires_soon_from;
 
-use super::failure::FileRejection;
+use super::file_rejection::FileRejection;
+use super::operator_decision::GuardFile;
 use super::own_key::OwnKey;
 use super::private_key::ExposedKeyFile;
 use crate::config::{CredentialOwner, KeyPlace, OpenAccess};
@@ -106,12 +107,9 @@ impl Warning {
         }
     }
 
-    fn about_filter(name: &str, event: &'static str, problem: &str) -> Self {
-        Self::new("filter", name, event, format!("filter {name:?}: {problem}"))
-    }
-
-    fn about_list(name: &str, event: &'static str, problem: &str) -> Self {
-        Self::new("list", name, event, format!("list {name:?}: {problem}"))
+    fn about_guard(file: GuardFile, name: &str, event: &'static str, problem: &str) -> Self {
+        let kind = file.as_str();
+        Self::new(kind, name, event, format!("{kind} {name:?}: {problem}"))
     }
 
     fn about_owner(owner: &CredentialOwner, event: &'static str, text: String) -> Self {
@@ -143,7 +141,12 @@ impl Warning {
                 dated(date)
             ),
         };
-        Self::about_list(list, "the age of the list is unknown, it counts as stale", &problem)
+        Self::about_guard(
+            GuardFile::List,
+            list,
+            "the age of the list is unknown, it counts as stale",
+            &problem,
+        )
     }
 
     /// A certificate of a service has expired, expires soon, or is not valid yet. `position` is that
@@ -193,7 +196,8 @@ impl Warning {
 
     /// The publisher of a list calls its format deprecated.
     pub(super) fn deprecated_list(list: &str) -> Self {
-        Self::about_list(
+        Self::about_guard(
+            GuardFile::List,
             list,
             "the format of the list is deprecated, it may not be updated any more",
             "badkeysdata.json calls its format deprecated, so that it may not be updated any more; \
@@ -201,24 +205,19 @@ impl Warning {
         )
     }
 
-    /// A filter that is in use has no entries: no key is a hit.
-    pub(super) fn empty_filter(filter: &str) -> Self {
-        Self::about_filter(
-            filter,
-            "the filter in use has no entries",
-            "it has no entries, so no key is a hit; add keys with `keygate filter add`, or remove \
-             the filter",
-        )
-    }
-
-    /// A list that is in use has no entries: no key is a hit.
-    pub(super) fn empty_list(list: &str) -> Self {
-        Self::about_list(
-            list,
-            "the list in use has no entries",
-            "it has no entries, so no key is a hit; add keys with `keygate key --lists`, or remove \
-             the list",
-        )
+    /// A filter or list that is in use has no entries: no key is a hit.
+    pub(super) fn empty(file: GuardFile, name: &str) -> Self {
+        let (event, command) = match file {
+            GuardFile::Filter => ("the filter in use has no entries", "keygate filter add"),
+            GuardFile::List | GuardFile::Service => {
+                ("the list in use has no entries", "keygate key --lists")
+            }
+        };
+        let problem = format!(
+            "it has no entries, so no key is a hit; add keys with `{command}`, or remove the {}",
+            file.as_str()
+        );
+        Self::about_guard(file, name, event, &problem)
     }
 
     /// An intermediate is revoked.
@@ -246,21 +245,22 @@ impl Warning {
         Self::about_owner(owner, event, format!("{error}{COPY_IN_USE}")).elsewhere(true)
     }
 
-    /// The file of a filter is rejected, and the copy in the state directory is in use.
-    pub(super) fn last_good_filter(filter: &str, path: &Path, error: &impl FileRejection) -> Self {
-        let event = "filter file rejected at the start, using the last good filter";
-        let path = path.display();
-        let problem = format!("{path}: {error}; the last good filter in state.dir is in use");
-        let warning = Self::about_filter(filter, event, &problem).elsewhere(true);
-        Self { reason: Some(error.reason().as_str()), ..warning }
-    }
-
-    /// The file of a list is rejected, and the copy in the state directory is in use.
-    pub(super) fn last_good_list(list: &str, path: &Path, error: &impl FileRejection) -> Self {
-        let event = "list file rejected at the start, using the last good list";
-        let path = path.display();
-        let problem = format!("{path}: {error}; the last good list in state.dir is in use");
-        let warning = Self::about_list(list, event, &problem).elsewhere(true);
+    /// The file of a filter or list is rejected, and the copy in the state directory is in use.
+    pub(super) fn last_good(
+        file: GuardFile,
+        name: &str,
+        path: &Path,
+        error: &FileRejection,
+    ) -> Self {
+        let event = match file {
+            GuardFile::Filter => "filter file rejected at the start, using the last good filter",
+            GuardFile::List | GuardFile::Service => {
+                "list file rejected at the start, using the last good list"
+            }
+        };
+        let (path, kind) = (path.display(), file.as_str());
+        let problem = format!("{path}: {error}; the last good {kind} in state.dir is in use");
+        let warning = Self::about_guard(file, name, event, &problem).elsewhere(true);
         Self { reason: Some(error.reason().as_str()), ..warning }
     }
 
@@ -294,17 +294,20 @@ impl Warning {
         Self::about_owner(&key.owner, "own key is compromised", key.to_string()).elsewhere(true)
     }
 
-    /// A filter in use is older than its `max_age`.
-    pub(super) fn stale_filter(filter: &str, age: Duration, max_age: Duration) -> Self {
-        let event = "the filter in use is stale: keys that leaked since are not in it";
-        let warning = Self::about_filter(filter, event, &stale(age, max_age)).elsewhere(true);
-        Self { age: Some((age, max_age)), ..warning }
-    }
-
-    /// A list in use is older than its `max_age`.
-    pub(super) fn stale_list(list: &str, age: Duration, max_age: Duration) -> Self {
-        let event = "the list in use is stale: keys that leaked since are not on it";
-        let warning = Self::about_list(list, event, &stale(age, max_age)).elsewhere(true);
+    /// A filter or list in use is older than its `max_age`.
+    pub(super) fn stale(file: GuardFile, name: &str, age: Duration, max_age: Duration) -> Self {
+        let event = match file {
+            GuardFile::Filter => "the filter in use is stale: keys that leaked since are not in it",
+            GuardFile::List | GuardFile::Service => {
+                "the list in use is stale: keys that leaked since are not on it"
+            }
+        };
+        let (days, maximum) = (age.as_secs() / 86_400, format_duration(max_age));
+        let problem = format!(
+            "it is {days} days old, and max_age is {maximum}, so that keys that leaked since are \
+             not on it; fetch it again"
+        );
+        let warning = Self::about_guard(file, name, event, &problem).elsewhere(true);
         Self { age: Some((age, max_age)), ..warning }
     }
 
@@ -361,14 +364,6 @@ impl Warning {
         let event = "private key file has unsafe permissions";
         Self { event, ..Self::configuration(file.to_string()) }
     }
-}
-
-fn stale(age: Duration, max_age: Duration) -> String {
-    let (days, maximum) = (age.as_secs() / 86_400, format_duration(max_age));
-    format!(
-        "it is {days} days old, and max_age is {maximum}, so that keys that leaked since are not on \
-         it; fetch it again"
-    )
 }
 
 impl fmt::Display for Warning {

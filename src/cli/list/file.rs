@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::cli::CliError;
 use crate::cli::signature::{SignatureArgs, SignatureInfo};
-use crate::sources::ListFileError;
+use crate::sources::FileRejection;
 
 /// Maximum size of a list, in bytes, 1 GiB: four times the default of the proxy. A larger file is an
 /// error before it is read.
@@ -87,7 +87,7 @@ impl FormatArgs {
         path: &Path,
         signature: &SignatureArgs,
     ) -> Result<ListFile, CliError> {
-        let failed = |source: ListFileError| CliError::file(path, source);
+        let failed = |source: FileRejection| CliError::file(path, source);
         let format = match self.format {
             Some(format) => format,
             None => format_of(path).map_err(|error| failed(error.into()))?,
@@ -162,10 +162,10 @@ fn list_of_blocklist(
 }
 
 /// The list at `path`, and its file.
-fn read_fingerprints(path: &Path) -> Result<(FingerprintList, Vec<u8>), ListFileError> {
+fn read_fingerprints(path: &Path) -> Result<(FingerprintList, Vec<u8>), FileRejection> {
     let content = regular_file::read(path, MAX_SIZE)?;
     check_sidecar(path, || sha256_of(&content))?;
-    let text = String::from_utf8(content).map_err(ListFileError::Text)?;
+    let text = String::from_utf8(content).map_err(FileRejection::Text)?;
     let list = FingerprintList::parse(&Arc::from(path.to_string_lossy()), &text)?;
     Ok((list, text.into_bytes()))
 }

@@ -74,7 +74,7 @@ fn every_error_names_the_url_or_the_file_and_an_action() {
         UnpackError::TooLarge { max_size: 1 },
         UnpackError::Truncated,
     ];
-    let (updated, source) = (1, ListFileError::Emptied { entries: 1 });
+    let (updated, source) = (1, FileRejection::Emptied { entries: 1 });
     let (status, remedy) = (StatusCode::NOT_FOUND, "publish it");
     let own = [
         FetchError::Busy { path: path() },
@@ -94,10 +94,10 @@ fn every_error_names_the_url_or_the_file_and_an_action() {
             path: path(),
             source: TlsFileError::NoCertificate(FileContent::Empty),
         },
-        FetchError::Filter {
+        FetchError::Rejected {
             url: url(),
             staged: path(),
-            source: FilterRejection::Future { updated },
+            source: FileRejection::Future { updated },
         },
     ];
     let transfers = transfer_errors().into_iter();
@@ -113,7 +113,7 @@ fn every_error_names_the_url_or_the_file_and_an_action() {
     // These actions come from elsewhere.
     let companion = FetchError::NoCompanion { url: url(), status, remedy }.to_string();
     assert!(companion.ends_with("; publish it"), "{companion}");
-    let list = FetchError::List { url: url(), staged: path(), source }.to_string();
+    let list = FetchError::Rejected { url: url(), staged: path(), source }.to_string();
     assert!(list.contains("rejected: ") && list.contains(": write a comment"), "{list}");
     let anchors = FetchError::NoSystemTrustAnchors.to_string();
     assert!(has_action(&anchors), "{anchors}");

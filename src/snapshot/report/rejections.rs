@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::Report;
 use crate::metrics::Label;
-use crate::sources::{CredentialRejectionReason, DryRunReport, ReloadReport};
+use crate::sources::{DryRunReport, RejectionReason, ReloadReport};
 
 /// A file, or the files of a service, whose last check rejected them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -44,7 +44,7 @@ impl Report {
             .map(|it| ("list", &it.name, Some(&it.path), &it.last_reload, it.dry_run.acceptable));
         // The files of a service wait only if no other one of them is rejected.
         let waits = |reload: &ReloadReport, dry_run: &DryRunReport| {
-            let is_held = reload.reason == Some(CredentialRejectionReason::NewHits.as_str());
+            let is_held = reload.reason == Some(RejectionReason::NewHits.as_str());
             dry_run.acceptable && is_held
         };
         let services = self.services.iter().map(|it| {

@@ -10,7 +10,7 @@ use keygate_core::pkbf::{Filter, FilterError, KeyHash};
 use keygate_core::spki::{self, Fingerprint};
 
 use crate::files::read_bounded;
-use crate::sources::filter_rejection::{CanaryError, CanaryFileError, FilterRejection};
+use crate::sources::file_rejection::{CanaryError, CanaryFileError, FileRejection};
 use crate::sources::operator_decision::GuardFile;
 
 /// Maximum size of a file of canaries, 1 MiB; a larger one cannot be used.
@@ -71,14 +71,14 @@ pub(crate) fn ensure_usable(path: &Path) -> Result<(), CanaryError> {
 /// # Errors
 /// Returns an error if the probability of at least this number of hits is below
 /// [`FALSE_REJECTION`].
-pub(crate) fn ensure_random_keys_miss(filter: &Filter) -> Result<(), FilterRejection> {
+pub(crate) fn ensure_random_keys_miss(filter: &Filter) -> Result<(), FileRejection> {
     let mut keys = [[0; RANDOM_KEY_SIZE]; RANDOM_KEYS];
     rand::fill(keys.as_flattened_mut())
         .map_err(|_| FilterError::from(io::Error::other("no random numbers")))?;
     let hits = keys.iter().filter(|key| filter.contains_hash(KeyHash::from_spki(*key))).count();
     let rate = filter.false_positive_bound();
     if probability(hits, RANDOM_KEYS, rate) < FALSE_REJECTION {
-        return Err(FilterRejection::RandomHits { hits, keys: RANDOM_KEYS, rate });
+        return Err(FileRejection::RandomHits { hits, keys: RANDOM_KEYS, rate });
     }
     Ok(())
 }
@@ -163,7 +163,7 @@ mod tests {
         let forged = Filter::parse(&[&header[..], bits].concat()).unwrap();
         let rejection = ensure_random_keys_miss(&forged).unwrap_err();
         assert!(
-            matches!(rejection, FilterRejection::RandomHits { hits, .. } if hits > 100),
+            matches!(rejection, FileRejection::RandomHits { hits, .. } if hits > 100),
             "{rejection}"
         );
     }

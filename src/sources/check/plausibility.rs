@@ -4,7 +4,7 @@ use keygate_core::pkbf::Filter;
 use tracing::warn;
 
 use crate::config::{FilterConfig, Implausible};
-use crate::sources::filter_rejection::FilterRejection;
+use crate::sources::file_rejection::FileRejection;
 
 /// Checks that the header of `filter` explains its bits, or logs a warning if `implausible` is
 /// `"warn"`.
@@ -14,13 +14,13 @@ use crate::sources::filter_rejection::FilterRejection;
 pub(crate) fn ensure_plausible(
     config: &FilterConfig,
     filter: &Filter,
-) -> Result<(), FilterRejection> {
+) -> Result<(), FileRejection> {
     let plausibility = filter.plausibility();
     if plausibility.is_plausible() {
         return Ok(());
     }
     match config.implausible {
-        Implausible::Refuse => Err(FilterRejection::Plausibility(plausibility)),
+        Implausible::Refuse => Err(FileRejection::Plausibility(plausibility)),
         Implausible::Warn => {
             warn!(filter = %config.name, %plausibility, "the filter is implausible");
             Ok(())

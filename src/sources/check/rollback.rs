@@ -7,7 +7,7 @@ use keygate_core::unix_time;
 
 use crate::config::Rollback;
 use crate::saved_state::Watermark;
-use crate::sources::filter_rejection::FilterRejection;
+use crate::sources::file_rejection::FileRejection;
 
 /// Maximum time by which the date of a filter may lie in the future: one day, in seconds.
 pub(crate) const MAX_CLOCK_SKEW: u64 = 86_400;
@@ -20,10 +20,10 @@ pub(crate) const MAX_CLOCK_SKEW: u64 = 86_400;
 pub(crate) fn ensure_not_from_the_future(
     header: &Header,
     now: SystemTime,
-) -> Result<(), FilterRejection> {
+) -> Result<(), FileRejection> {
     let updated = header.updated_at;
     if updated > unix_time::seconds(now).saturating_add(MAX_CLOCK_SKEW) {
-        return Err(FilterRejection::Future { updated });
+        return Err(FileRejection::Future { updated });
     }
     Ok(())
 }
@@ -36,10 +36,10 @@ pub(crate) fn ensure_not_older(
     rollback: Rollback,
     header: &Header,
     watermark: Option<Watermark>,
-) -> Result<(), FilterRejection> {
+) -> Result<(), FileRejection> {
     match (rollback, watermark) {
         (Rollback::Refuse, Some(known)) if Watermark::from_header(header) < known => {
-            Err(FilterRejection::Rollback {
+            Err(FileRejection::OlderFilter {
                 revision: header.revision,
                 updated: header.updated_at,
                 known_revision: known.revision,

@@ -13,7 +13,8 @@ use super::{
     Reread, ServiceCredentials, Source, ValueChange,
 };
 use crate::metrics::{Label, ReloadResult};
-use crate::sources::error::LoadError;
+use crate::sources::failure::ReadError;
+use crate::sources::load_error::LoadError;
 
 impl<C: NamesCredentials + Clone + PartialEq> CredentialSource<C> {
     pub(super) fn refresh_unit<T>(
@@ -137,8 +138,9 @@ impl<C: NamesCredentials + Clone + PartialEq> CredentialSource<C> {
         now: SystemTime,
     ) {
         let rejected = RejectedUnit::all(errors);
-        let reason = rejected.first().map(RejectedUnit::reason);
-        if of(&mut self.credentials).record_rejection(reason, errors, now) {
+        let reason = rejected.first().map(|unit| unit.reason);
+        let files = of(&mut self.credentials);
+        if files.record_rejection(reason, errors.failure(), &errors.to_string(), now) {
             for unit in &rejected {
                 unit.record(self.name(), &self.metrics, self.gates.acceptable());
             }

@@ -8,10 +8,11 @@ use keygate_core::spki;
 use keygate_core::tls::{AnchorCounts, CertificateRole, CertificateSummary, TrustAnchors};
 
 use super::{CredentialSource, NamesCredentials, RejectedUnit, ServiceCredentials};
-use crate::sources::credential_unit::{CredentialRejectionReason, CredentialUnit};
-use crate::sources::crl_rejection_reason::CrlRejectionReason;
+use crate::metrics::Label;
+use crate::sources::credential_unit::CredentialUnit;
 use crate::sources::expiry::Expiry;
 use crate::sources::own_key::OwnKey;
+use crate::sources::rejection_reason::RejectionReason;
 use crate::sources::report::ReloadReport;
 use crate::sources::source_set::Source;
 use crate::sources::warning::{COPY_IN_USE, Warning};
@@ -31,14 +32,11 @@ impl<C: NamesCredentials + Clone + PartialEq> CredentialSource<C> {
                 let crls = self.credentials.crls();
                 let entries = crls.lists().iter().map(|(list, _)| list.entries()).sum();
                 let next_update = crls.next_update();
-                self.metrics.show_crls::<CrlRejectionReason>(self.name(), next_update, entries);
+                self.metrics.show_crls(self.name(), next_update, entries, RejectionReason::OF_CRLS);
                 self.metrics.set_crl_last_reload_successful(self.name(), is_usable);
             } else {
-                self.metrics.show_credentials::<CredentialRejectionReason>(
-                    self.name(),
-                    unit,
-                    is_usable,
-                );
+                let reasons = RejectionReason::OF_CREDENTIALS;
+                self.metrics.show_credentials(self.name(), unit, is_usable, reasons);
             }
         }
     }
@@ -55,7 +53,7 @@ impl<C: NamesCredentials + Clone + PartialEq> CredentialSource<C> {
         let others = [asker_ca.last_reload(), clients, upstream.last_reload()];
         others.into_iter().for_each(|other| last.join(other));
         let rejected = self.rejected.iter().min_by_key(|rejected| rejected.waits());
-        last.reason = rejected.map(RejectedUnit::reason).filter(|_| last.error.is_some());
+        last.reason = rejected.map(|unit| unit.reason.as_str()).filter(|_| last.error.is_some());
         last.files.clone_from(&self.updated);
         last
     }

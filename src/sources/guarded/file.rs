@@ -3,15 +3,13 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use crate::metrics::{ControlMetrics, GuardedFileMetrics};
 use crate::saved_state::Watermark;
-use crate::saved_state::file_record::FileRecord;
+use crate::saved_state::copies::{CopyKind, Original};
 use crate::sources::check::dry_run::{DryRun, NewHits};
-use crate::sources::context::LoadContext;
-use crate::sources::failure::FileRejection;
-use crate::sources::load_errors::LoadErrors;
+use crate::sources::file_rejection::FileRejection;
 use crate::sources::operator_decision::{GuardFile, WaitCause};
 use crate::sources::report::WaitingReport;
 use crate::sources::warning::Warning;
@@ -25,8 +23,7 @@ pub(crate) trait GuardedFile: Clone + fmt::Debug {
     type Config: Clone + PartialEq + fmt::Debug;
     /// The content that was read from the file, before the checks of [`GuardedFile::check`].
     type Content;
-    type Rejection: FileRejection;
-    type Metrics: GuardedFileMetrics<<Self::Rejection as FileRejection>::Reason> + fmt::Debug;
+    type Metrics: GuardedFileMetrics + fmt::Debug;
 
     fn settings(config: &Self::Config) -> GuardedSettings<'_>;
 
@@ -39,7 +36,17 @@ pub(crate) trait GuardedFile: Clone + fmt::Debug {
     fn read(
         config: &Self::Config,
         in_use: &dyn Fn() -> Option<Self>,
-    ) -> Result<Self::Content, Self::Rejection>;
+    ) -> Result<Self::Content, FileRejection>;
+
+    /// The kind of its copy in the state directory.
+    fn copy_kind(config: &Self::Config) -> CopyKind;
+
+    /// Reads the copy at `path` in the state directory, which must have this `id`.
+    fn read_copy(
+        config: &Self::Config,
+        path: &Path,
+        id: &str,
+    ) -> Result<Self::Content, FileRejection>;
 
     /// Checks `content`, which must not be older than `watermark`.
     fn check(
@@ -47,25 +54,14 @@ pub(crate) trait GuardedFile: Clone + fmt::Debug {
         content: Self::Content,
         watermark: Option<Watermark>,
         now: SystemTime,
-    ) -> Result<Self, Self::Rejection>;
-
-    /// The copy in the state directory, if there is one that passes every check. Logs why one cannot
-    /// be used.
-    fn copy(
-        config: &Self::Config,
-        record: Option<(&str, &FileRecord)>,
-        context: LoadContext<'_>,
-    ) -> Option<Self>;
+    ) -> Result<Self, FileRejection>;
 
     /// This value under new settings while an update waits; `None` if the file must be usable.
     fn under_new_settings(
         &self,
         config: &Self::Config,
         now: SystemTime,
-    ) -> Result<Option<Self>, Self::Rejection>;
-
-    /// The errors of a file that has no usable value. `file` is the configuration.
-    fn errors(config: &Self::Config, error: Self::Rejection, file: Option<&Path>) -> LoadErrors;
+    ) -> Result<Option<Self>, FileRejection>;
 
     /// Whether `content` is the content of this value.
     fn has_content(&self, content: &Self::Content) -> bool;
@@ -82,26 +78,23 @@ pub(crate) trait GuardedFile: Clone + fmt::Debug {
 
     fn watermark(&self) -> Option<Watermark>;
 
+    /// The age; `None` if it is not known.
+    fn age(&self, now: SystemTime) -> Option<Duration>;
+
+    /// The bytes of the files, for their copies.
+    fn original(&self) -> Original;
+
     /// Why `update` lost so much of this value that the operator must decide.
     fn lost(&self, update: &Self) -> Option<WaitCause>;
 
     /// The recent clients that this value would reject.
     fn new_hits(&self, dry_run: &DryRun) -> NewHits;
 
-    /// This value as an update that waits.
-    fn waiting(&self, entries_before: u64, hits: NewHits, max: Option<usize>) -> WaitingReport;
+    /// This value as an update that waits, without its effect on clients.
+    fn waiting(&self) -> WaitingReport;
 
-    /// The faults that an operator must mend, apart from the age.
+    /// The faults that an operator must mend, apart from the age of a value with a date.
     fn faults(&self, config: &Self::Config, now: SystemTime) -> Vec<Warning>;
-
-    /// The warning that the value is older than `max_age`.
-    fn overdue(&self, config: &Self::Config, now: SystemTime) -> Option<Warning>;
-
-    /// Whether `max_age` is set, and the age is not known.
-    fn is_ageless(&self, config: &Self::Config, now: SystemTime) -> bool;
-
-    /// The warning that the copy is in use, because the file was rejected.
-    fn copy_in_use(config: &Self::Config, rejection: &Self::Rejection) -> Warning;
 
     /// Logs the value, which replaces one with this number of entries.
     fn log_loaded(&self, before: Option<u64>, untried: Option<&str>);
@@ -117,4 +110,8 @@ pub(crate) struct GuardedSettings<'a> {
     pub(crate) max_new_hits: Option<usize>,
     /// Whether an update with few entries is used without the operator.
     pub(crate) may_shrink: bool,
+    pub(crate) max_age: Option<Duration>,
+    pub(crate) canaries: &'a [PathBuf],
+    /// Whether `keygate fetch` downloads the file.
+    pub(crate) is_fetched: bool,
 }

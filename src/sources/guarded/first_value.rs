@@ -1,15 +1,21 @@
 //! The first value of a filter or list: the file, or what is used in its place.
 
-use data_encoding::HEXLOWER;
+use std::path::Path;
 
-use super::{GuardedFile, GuardedSource};
+use data_encoding::HEXLOWER;
+use tracing::error;
+
+use super::{GuardedFile, GuardedSettings, GuardedSource};
 use crate::saved_state::file_record::FileRecord;
+use crate::sources::check::canary;
 use crate::sources::check::dry_run::DryRun;
 use crate::sources::context::LoadContext;
-use crate::sources::failure::FileRejection;
+use crate::sources::file_rejection::FileRejection;
 use crate::sources::gate::Gate;
+use crate::sources::load_error::LoadError;
 use crate::sources::load_errors::LoadErrors;
 use crate::sources::operator_decision::NeedsOperator;
+use crate::sources::report::WaitingReport;
 use crate::sources::source_set::Source;
 
 /// The value in the file, if it needs no operator in place of the value in use or of the copy, which
@@ -20,7 +26,7 @@ pub(super) fn first_value<F: GuardedFile>(
     record: Option<&FileRecord>,
     gate: &mut Gate,
     context: LoadContext<'_>,
-) -> Result<F, F::Rejection> {
+) -> Result<F, FileRejection> {
     let content = F::read(config, in_use)?;
     let in_use = in_use();
     let watermark = match &in_use {
@@ -45,6 +51,48 @@ pub(super) fn first_value<F: GuardedFile>(
     Ok(update)
 }
 
+/// The copy in the state directory, if there is one that passes every check. Logs why one cannot be
+/// used.
+pub(super) fn copy<F: GuardedFile>(
+    config: &F::Config,
+    record: Option<&FileRecord>,
+    context: LoadContext<'_>,
+) -> Option<F> {
+    let (directory, record) = (context.rollback.directory()?, record?);
+    let id = record.last_good.as_deref()?;
+    let path = F::copy_kind(config).path_in(directory, id);
+    let copy = F::read_copy(config, &path, id)
+        .and_then(|copy| F::check(config, copy, Some(record.watermark()), context.now));
+    copy.inspect_err(|error| {
+        let (name, path) = (F::settings(config).name, path.display());
+        let [filter, list] = F::KIND.names(name);
+        error!(filter, list, %path, %error, "the copy of the last good {} cannot be used", F::KIND.as_str());
+    })
+    .ok()
+}
+
+/// The rejection of the file, and the files of canaries that were not tried because of it.
+fn load_errors<F: GuardedFile>(
+    config: &F::Config,
+    rejection: FileRejection,
+    configuration: Option<&Path>,
+) -> LoadErrors {
+    let GuardedSettings { name, path, canaries, is_fetched, .. } = F::settings(config);
+    // The canaries before that file can be used.
+    let rejecting = rejection.canary_file();
+    let tried = rejecting.and_then(|path| canaries.iter().position(|it| it == path));
+    let untried = canaries.get(tried.map_or(0, |tried| tried + 1)..).unwrap_or_default();
+    let others = untried.iter().filter_map(|path| canary::ensure_usable(path).err());
+    let error = |source: FileRejection| {
+        let (file, name, path) = (F::KIND, name.to_owned(), path.to_owned());
+        match configuration.filter(|_| is_fetched && source.is_missing()) {
+            Some(config) => LoadError::NotFetched { file, name, path, config: config.to_owned() },
+            None => LoadError::File { file, name, path, source },
+        }
+    };
+    LoadErrors::new(error(rejection), others.map(|other| error(other.into())))
+}
+
 /// The value in place of a file that is rejected because of `error`: the `copy` at a start, and the
 /// value in use under new settings while an update waits. The second value is whether it comes from
 /// the state directory.
@@ -52,10 +100,10 @@ pub(super) fn in_place_of_file<F: GuardedFile>(
     config: &F::Config,
     before: Option<&GuardedSource<F>>,
     copy: impl FnOnce() -> Option<F>,
-    error: F::Rejection,
+    error: FileRejection,
     context: LoadContext<'_>,
-) -> Result<(F, bool, F::Rejection), LoadErrors> {
-    let failed = |error| Err(F::errors(config, error, context.file));
+) -> Result<(F, bool, FileRejection), LoadErrors> {
+    let failed = |error| Err(load_errors::<F>(config, error, context.file));
     let Some(before) = before else {
         return match copy() {
             Some(value) => Ok((value, true, error)),
@@ -93,6 +141,13 @@ pub(super) fn ensure_may_be_used<F: GuardedFile>(
         let entries = gate.entries_before(before.map_or(0, F::entries), dry_run.now);
         (before.and_then(|before| before.lost(update)), entries)
     };
-    let update = update.waiting(entries, update.new_hits(dry_run), settings.max_new_hits);
+    let hits = update.new_hits(dry_run);
+    let update = WaitingReport {
+        entries_before: entries,
+        new_hits: hits.count,
+        max_new_hits: settings.max_new_hits,
+        clients: hits.clients,
+        ..update.waiting()
+    };
     gate.check(update, lost, is_start, dry_run.now)
 }

@@ -133,7 +133,7 @@ fn a_writer_that_is_never_done_is_reported_once() {
         let Reread::Read(Err(error)) = value.reread(ReadIf::Changed, now, locked) else {
             panic!("not read")
         };
-        news.push(value.record_rejection(None, &error, now));
+        news.push(value.record_rejection(None, error.failure(), &error.to_string(), now));
     }
     assert_eq!(news, [true, false, false]);
     assert!(matches!(value.reread(ReadIf::Changed, later(), done), Reread::Read(Ok(()))));
@@ -147,7 +147,9 @@ fn an_unchanged_file_that_could_not_be_read_is_read_again_and_reported_once() {
     let mut fail = |kind: io::ErrorKind| {
         let failed = |_: &String| Err::<(), _>(io::Error::from(kind));
         match value.reread(ReadIf::Changed, later(), failed) {
-            Reread::Read(Err(error)) => Some(value.record_rejection(None, &error, later())),
+            Reread::Read(Err(error)) => {
+                Some(value.record_rejection(None, error.failure(), &error.to_string(), later()))
+            }
             Reread::Read(Ok(())) | Reread::Pending | Reread::Unchanged => None,
         }
     };
@@ -186,7 +188,7 @@ fn a_rejection_keeps_the_value_and_is_reported() {
     assert!(value.last_attempt().is_none());
     assert_eq!(value.last_reload().error, None);
     let error = io::Error::from(io::ErrorKind::InvalidData);
-    assert!(value.record_rejection(None, &error, later()));
+    assert!(value.record_rejection(None, error.failure(), &error.to_string(), later()));
     assert_eq!(value.get(), "1");
     assert!(value.last_reload().error.is_some());
     value.replace("22".to_owned(), later());

@@ -17,7 +17,7 @@ use crate::process::sandbox;
 use crate::saved_state::copies::{self, OriginalMetadata};
 use crate::sources::check::canary::ensure_canaries_listed;
 use crate::sources::check::rollback::MAX_CLOCK_SKEW;
-use crate::sources::error::ListFileError;
+use crate::sources::file_rejection::FileRejection;
 use crate::sources::signed::{
     LoadedList, ensure_id, error_of_copy, signature_paths, verify_beside,
 };
@@ -44,7 +44,7 @@ pub(super) fn paths(config: &ListConfig) -> Vec<PathBuf> {
 pub(crate) fn read(
     config: &ListConfig,
     before: impl FnOnce() -> Option<ExactList>,
-) -> Result<LoadedList, ListFileError> {
+) -> Result<LoadedList, FileRejection> {
     read_with_metadata(config, badkeys::metadata_path(&config.path), before)
 }
 
@@ -53,10 +53,10 @@ pub(super) fn read_copy(
     config: &ListConfig,
     path: &Path,
     id: &str,
-) -> Result<LoadedList, ListFileError> {
+) -> Result<LoadedList, FileRejection> {
     let copy = ListConfig { path: path.to_owned(), ..config.clone() };
     let loaded = match read_with_metadata(&copy, copies::metadata_path(path), || None) {
-        Err(ListFileError::Signature(error)) => return Err(error_of_copy(error, path).into()),
+        Err(FileRejection::Signature(error)) => return Err(error_of_copy(error, path).into()),
         loaded => loaded?,
     };
     ensure_id(&loaded.original().id(), path, id)?;
@@ -67,14 +67,14 @@ fn read_with_metadata(
     config: &ListConfig,
     metadata: PathBuf,
     before: impl FnOnce() -> Option<ExactList>,
-) -> Result<LoadedList, ListFileError> {
+) -> Result<LoadedList, FileRejection> {
     let loaded = match config.format {
         ListFormat::Badkeys(settings) => read_blocklist(config, settings, metadata, before),
         ListFormat::Fingerprints => read_fingerprints(config, before),
     }?;
     let (found, min) = (loaded.list.len(), config.min_records);
     if found < min {
-        return Err(ListFileError::TooFew { found, min });
+        return Err(FileRejection::TooFew { found, min });
     }
     ensure_canaries_listed(&loaded.list, &config.canaries)?;
     Ok(loaded)
@@ -85,7 +85,7 @@ fn read_blocklist(
     settings: BlocklistConfig,
     metadata_path: PathBuf,
     before: impl FnOnce() -> Option<ExactList>,
-) -> Result<LoadedList, ListFileError> {
+) -> Result<LoadedList, FileRejection> {
     let (max_size, beside) = (config.max_size, metadata_path.clone());
     let file = read_with(&config.path, move |path| {
         sandbox::check(path)?;
@@ -93,7 +93,7 @@ fn read_blocklist(
         badkeys::read_with_metadata(path, &beside, max_size)
     });
     let badkeys::BlocklistFile { blocklist, sha256, metadata, metadata_content } =
-        file.map_err(|error: BlocklistFileError| ListFileError::from(error))?;
+        file.map_err(|error: BlocklistFileError| FileRejection::from(error))?;
     let keys = config.minisign_key.as_deref();
     let signature = verify_beside(&config.path, keys, &[blocklist.content()])?;
     let original = match &metadata {
@@ -127,7 +127,7 @@ fn ensure_not_older(
     in_use: &NamedBlocklist,
     update: &NamedBlocklist,
     now: SystemTime,
-) -> Result<(), ListFileError> {
+) -> Result<(), FileRejection> {
     let latest = unix_time::seconds(now).saturating_add(MAX_CLOCK_SKEW);
     let is_future = |date: &u64| *date > latest;
     let is_clock_late = in_use.date.iter().all(is_future) && update.date.iter().any(is_future);
@@ -136,7 +136,7 @@ fn ensure_not_older(
     let is_older = update.date.is_none_or(|date| date < known);
     match rollback {
         Rollback::Refuse if is_older => {
-            Err(ListFileError::Rollback { found: update.date, in_use: known })
+            Err(FileRejection::OlderBlocklist { found: update.date, in_use: known })
         }
         Rollback::Allow | Rollback::Refuse => Ok(()),
     }
@@ -145,25 +145,25 @@ fn ensure_not_older(
 fn read_fingerprints(
     config: &ListConfig,
     before: impl FnOnce() -> Option<ExactList>,
-) -> Result<LoadedList, ListFileError> {
+) -> Result<LoadedList, FileRejection> {
     let max_size = config.max_size;
     let content = read_with(&config.path, move |path| {
         sandbox::check(path)?;
         let content = regular_file::read(path, max_size)?;
         let sha256 = || digest(&SHA256, &content).as_ref().try_into().unwrap_or_default();
         check_sidecar(path, sha256)?;
-        Ok::<_, ListFileError>(content)
+        Ok::<_, FileRejection>(content)
     })?;
     let signature = verify_beside(&config.path, config.minisign_key.as_deref(), &[&content])?;
     // A writer that truncates the file first may not have written yet, or may have failed.
     if content.iter().all(u8::is_ascii_whitespace) {
         let entries = before().map_or(0, |list| list.len());
         if entries > 0 {
-            return Err(ListFileError::Emptied { entries });
+            return Err(FileRejection::Emptied { entries });
         }
     }
     let sha256 = digest(&SHA256, &content).as_ref().try_into().unwrap_or_default();
-    let text = String::from_utf8(content).map_err(ListFileError::Text)?;
+    let text = String::from_utf8(content).map_err(FileRejection::Text)?;
     let list = Arc::new(FingerprintList::parse(&config.name, &text)?).into();
     let (signature, text) = (signature.map(Arc::new), Some(text.into_bytes().into()));
     Ok(LoadedList { list, sha256, signature, text, metadata: None })

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use keygate_core::guard::NamedFilter;
 use keygate_core::pkbf::FilterSummary;
 use keygate_core::signature::FileSignature;
 use serde::Serialize;
@@ -10,7 +9,6 @@ use serde::Serialize;
 use super::ReloadReport;
 use crate::saved_state::{AffectedClient, WaitingReport};
 use crate::sources::check::dry_run::NewHits;
-use crate::sources::signed::LoadedList;
 
 /// A filter in use and the last attempt to read its file.
 #[derive(Debug, Clone, Serialize)]
@@ -81,24 +79,6 @@ impl WaitingReport {
         client_list(&self.clients)
     }
 
-    /// The update of a filter.
-    pub(crate) fn from_filter(
-        update: &NamedFilter,
-        entries_before: u64,
-        new_hits: NewHits,
-        max_new_hits: Option<usize>,
-    ) -> Self {
-        let header = update.filter.header();
-        let sha256 = data_encoding::HEXLOWER.encode(&update.sha256);
-        Self {
-            revision: header.revision,
-            updated: header.updated_at,
-            entries: update.filter.explained_entries(),
-            entries_before,
-            ..Self::new(sha256, new_hits, max_new_hits)
-        }
-    }
-
     /// The update of a file without entries.
     pub(crate) fn new(sha256: String, new_hits: NewHits, max_new_hits: Option<usize>) -> Self {
         let NewHits { count: new_hits, clients } = new_hits;
@@ -108,22 +88,6 @@ impl WaitingReport {
     /// Whether this is the update of the file of a service at `path`.
     pub(crate) fn is_of(&self, path: &Path) -> bool {
         self.path.as_deref() == Some(&*path.display().to_string())
-    }
-
-    /// The update of a list.
-    pub(crate) fn from_list(
-        update: &LoadedList,
-        entries_before: u64,
-        new_hits: NewHits,
-        max_new_hits: Option<usize>,
-    ) -> Self {
-        let sha256 = data_encoding::HEXLOWER.encode(&update.sha256);
-        Self {
-            updated: update.list.date().unwrap_or(0),
-            entries: update.list.len() as u64,
-            entries_before,
-            ..Self::new(sha256, new_hits, max_new_hits)
-        }
     }
 }
 

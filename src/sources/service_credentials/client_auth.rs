@@ -17,16 +17,14 @@ use crate::config::ClientAuthMode;
 use crate::saved_state::saved_credentials::{MAX_CRL_SIZE, SavedCredentials, SavedFile};
 use crate::sources::client_gates::{ClientGates, ClientUpdate};
 use crate::sources::context::LoadContext;
-use crate::sources::credential_files::CredentialFiles;
+use crate::sources::credential_files::{CRLS, CredentialFiles};
 use crate::sources::credential_unit::CredentialUnit;
-use crate::sources::error::LoadError;
 use crate::sources::failure::{Failure, ReadError};
 use crate::sources::last_good::LastGood;
+use crate::sources::load_error::LoadError;
 use crate::sources::load_errors::{LoadErrors, none_of};
 use crate::sources::timed;
 
-/// The configuration key that names the files with CRLs.
-pub(in crate::sources) const CRLS: &str = "client_auth.crls";
 /// Why recent clients were not asked about an update that waited before the start, in reports.
 const NO_COPY: &str =
     "not checked: an update waited, and state.dir has no copy of the files before it";

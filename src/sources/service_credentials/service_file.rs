@@ -10,7 +10,7 @@ use rustls::pki_types::CertificateDer;
 
 use crate::files::read_bounded;
 use crate::sources::credential_files::CredentialFiles;
-use crate::sources::error::LoadError;
+use crate::sources::load_error::LoadError;
 use crate::sources::load_errors::{LoadErrors, both};
 use crate::sources::private_key::{self, ExposedKeyFile};
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use keygate::metrics::Label;
-use keygate::sources::{ListRejectionReason, RejectionReason};
+use keygate::sources::RejectionReason;
 use serde_json::Value;
 
 use crate::support::keygate::keygate;
@@ -181,11 +181,11 @@ fn the_settings_on_the_systemd_page_are_valid() {
 
 #[test]
 fn every_rejection_reason_is_explained() {
-    for reason in RejectionReason::ALL {
+    for reason in RejectionReason::OF_FILTERS {
         let row = format!("| `{}` | ", reason.as_str());
         assert!(FILTERS.contains(&row), "{row}");
     }
-    for reason in ListRejectionReason::ALL {
+    for reason in RejectionReason::OF_LISTS {
         let row = format!("| `{}` | ", reason.as_str());
         assert!(include_str!("../../../docs/lists.md").contains(&row), "{row}");
     }

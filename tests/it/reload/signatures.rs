@@ -271,7 +271,7 @@ fn a_start_needs_a_valid_signature_or_a_signed_copy() {
     remove_file(&state).unwrap();
     scene.cannot_start("has no signature, because minisign_key was not set");
     write(&state, kept.replace("revision 1", "revision 9")).unwrap();
-    scene.cannot_start("the last good filter cannot be used either");
+    scene.cannot_start("the copy of the last good filter cannot be used");
     write(&state, kept).unwrap();
 
     // A copy that was signed with a key that is not configured any more is not used.

@@ -10,7 +10,7 @@ use rustls::pki_types::CertificateDer;
 use super::{Attempt, KnownClients};
 use crate::saved_state::saved_credentials::sha256;
 use crate::sources::credential_files::CredentialFiles;
-use crate::sources::error::LoadError;
+use crate::sources::load_error::LoadError;
 use crate::sources::load_errors::{LoadErrors, all, both};
 use crate::sources::service_credentials::service_file::ServiceFile;
 

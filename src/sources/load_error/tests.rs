@@ -1,13 +1,14 @@
 use std::path::PathBuf;
 
-use keygate_core::badkeys::{BlocklistError, Metadata, MetadataError};
-use keygate_core::pkbf::{ChecksumFileError, Plausibility};
-use keygate_core::signature::SignatureFileError;
+use keygate_core::badkeys::{BlocklistError, BlocklistFileError, Metadata, MetadataError};
+use keygate_core::guard::ListError;
+use keygate_core::pkbf::{ChecksumFileError, FilterError, Plausibility};
+use keygate_core::signature::{SignatureError, SignatureFileError};
 use keygate_core::spki::InputError;
 
 use super::*;
 use crate::saved_state::StateDirectoryError;
-use crate::sources::filter_rejection::{CanaryError, CanaryFileError};
+use crate::sources::file_rejection::{CanaryError, CanaryFileError};
 use crate::sources::operator_decision::{GuardFile, NeedsOperator, WaitCause};
 
 /// Whether an action for the operator follows the problem.
@@ -112,24 +113,24 @@ fn waits(file: GuardFile) -> impl Iterator<Item = NeedsOperator> {
     })
 }
 
-fn rejections() -> Vec<FilterRejection> {
+fn rejections() -> Vec<FileRejection> {
     let file = GuardFile::Filter;
-    let canary = |source| FilterRejection::from(CanaryError::File { path: path(), source });
+    let canary = |source| FileRejection::from(CanaryError::File { path: path(), source });
     let (revision, updated, known_revision, known_updated) = (1, 1, 2, 2);
     let own = [
         canary(CanaryFileError::Key(InputError::NoKey)),
         canary(CanaryFileError::Line { line: 1, source: InputError::Line }),
         canary(CanaryFileError::Read(missing())),
         CanaryError::Missing { file, path: path(), fingerprint: "a".to_owned() }.into(),
-        FilterRejection::Future { updated },
-        FilterRejection::Plausibility(Plausibility::Impossible { max_bits: 1 }),
-        FilterRejection::Plausibility(Plausibility::NearlyFull { fill_ratio: 0.99 }),
-        FilterRejection::RandomHits { hits: 1, keys: 2, rate: 0.1 },
-        FilterRejection::Rollback { revision, updated, known_revision, known_updated },
+        FileRejection::Future { updated },
+        FileRejection::Plausibility(Plausibility::Impossible { max_bits: 1 }),
+        FileRejection::Plausibility(Plausibility::NearlyFull { fill_ratio: 0.99 }),
+        FileRejection::RandomHits { hits: 1, keys: 2, rate: 0.1 },
+        FileRejection::OlderFilter { revision, updated, known_revision, known_updated },
     ];
-    let waits = waits(file).map(FilterRejection::Waits);
-    let files = filter_errors().into_iter().map(FilterRejection::File);
-    let signatures = signature_errors().into_iter().map(FilterRejection::Signature);
+    let waits = waits(file).map(FileRejection::Waits);
+    let files = filter_errors().into_iter().map(FileRejection::File);
+    let signatures = signature_errors().into_iter().map(FileRejection::Signature);
     files.chain(signatures).chain(waits).chain(own).collect()
 }
 
@@ -164,31 +165,33 @@ fn blocklist_errors() -> Vec<BlocklistFileError> {
     checksums.chain(content).chain(metadata).chain(others).collect()
 }
 
-fn list_errors() -> Vec<ListFileError> {
+fn list_errors() -> Vec<FileRejection> {
     let own = [
-        ListFileError::Content(ListError::Certificate { line: 1 }),
-        ListFileError::Content(ListError::NotADigest { line: 1, length: 3 }),
-        ListFileError::Emptied { entries: 1 },
-        ListFileError::Read(missing()),
-        ListFileError::Read(too_large()),
-        ListFileError::Rollback { found: None, in_use: 1 },
-        ListFileError::Text(String::from_utf8(vec![0xff]).unwrap_err()),
-        ListFileError::TooFew { found: 1, min: 2 },
+        FileRejection::Content(ListError::Certificate { line: 1 }),
+        FileRejection::Content(ListError::NotADigest { line: 1, length: 3 }),
+        FileRejection::Emptied { entries: 1 },
+        FileRejection::Read(missing()),
+        FileRejection::Read(too_large()),
+        FileRejection::OlderBlocklist { found: None, in_use: 1 },
+        FileRejection::Text(String::from_utf8(vec![0xff]).unwrap_err()),
+        FileRejection::TooFew { found: 1, min: 2 },
     ];
-    let waits = waits(GuardFile::List).map(ListFileError::Waits);
-    let blocklists = blocklist_errors().into_iter().map(ListFileError::Blocklist);
-    let signatures = signature_errors().into_iter().map(ListFileError::Signature);
+    let waits = waits(GuardFile::List).map(FileRejection::Waits);
+    let blocklists = blocklist_errors().into_iter().map(FileRejection::Blocklist);
+    let signatures = signature_errors().into_iter().map(FileRejection::Signature);
     blocklists.chain(signatures).chain(waits).chain(own).collect()
 }
 
 #[test]
 fn every_error_of_a_filter_or_a_list_names_the_file_and_an_action() {
-    let filters = rejections().into_iter().map(|source| LoadError::Filter {
+    let filters = rejections().into_iter().map(|source| LoadError::File {
+        file: GuardFile::Filter,
         name: "lost".to_owned(),
         path: path(),
         source,
     });
-    let lists = list_errors().into_iter().map(|source| LoadError::List {
+    let lists = list_errors().into_iter().map(|source| LoadError::File {
+        file: GuardFile::List,
         name: "lost".to_owned(),
         path: path(),
         source,
