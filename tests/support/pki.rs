@@ -238,6 +238,13 @@ impl Pki {
         certificate.der().clone()
     }
 
+    /// Another certificate of the CA, in PEM, whose key usage does not permit it to sign lists.
+    pub fn without_crl_sign(&self) -> String {
+        let mut parameters = self.parameters.clone();
+        parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        parameters.self_signed(self.issuer.key()).unwrap().pem()
+    }
+
     /// The SPKI of the CA.
     pub fn spki(&self) -> Vec<u8> {
         self.issuer.key().subject_public_key_info()

@@ -107,7 +107,8 @@ fn a_list_that_the_ca_did_not_sign_is_rejected_and_the_last_good_one_stays() {
     scene.keygate.wait_for("a warning", |line| {
         line["message"] == "certificate revocation list is not used"
             && line["problem"].as_str().unwrap().contains(
-                "CN=Foreign CA is no CA of this service; remove the list, or add the CA to",
+                "CN=Foreign CA is no CA of this service, and CAs and pins that it issued are rejected; \
+                 remove the list, or add the CA to",
             )
     });
     scene.keygate.wait_for_generation(2);
@@ -239,8 +240,9 @@ fn a_ca_is_removed_although_its_list_is_left_over() {
     let warning = keygate
         .wait_for("a warning", |line| line["message"] == "certificate revocation list is not used");
     let problem = warning["problem"].as_str().unwrap();
-    let expected = "because an update of the CAs removed CN=Another CA; if that is not intended, \
-                    restore the file with the CA, else remove the list";
+    let expected = "because an update of the CAs removed CN=Another CA, and CAs and pins that it \
+                    issued are rejected; restore the file with the CA, or remove these \
+                    certificates, then the list";
     assert!(problem.ends_with(expected), "{problem}");
     assert!(!keygate.curl(&stranger, &[]).status.success());
     assert_eq!(keygate.curl(&good, &[]).stdout, b"hello\n");
@@ -279,4 +281,47 @@ fn a_pin_that_was_revoked_stays_rejected_after_its_ca_was_removed() {
     rename(pki.path("next"), pki.path("clients.crl")).unwrap();
     keygate.wait_for_generation(3);
     assert_eq!(keygate.curl(&pinned, &[]).stdout, b"hello\n");
+}
+
+#[test]
+fn an_issuing_ca_that_was_revoked_stays_rejected_whatever_becomes_of_its_root() {
+    let (pki, origin) = (Pki::new(), Origin::start());
+    let issuing = pki.subordinate("Issuing CA");
+    let client = issuing.client("client", Kind::P256);
+    write_filter(&pki.path("lost.pkbf"), &[]);
+    let [root, below] = [&pki, &issuing].map(|pki| read_to_string(pki.path("ca.pem")).unwrap());
+    let own = issuing.signed_crl(&RevocationList::new(1, &[])).pem().unwrap();
+    let revoked = issuing.as_party();
+    let revoking =
+        |number| pki.signed_crl(&RevocationList::new(number, &[&revoked])).pem().unwrap() + &own;
+    let publish = |name: &str, content: &str| {
+        write(pki.path("next"), content).unwrap();
+        rename(pki.path("next"), pki.path(name)).unwrap();
+    };
+    publish("clients-ca.pem", &(root + &below));
+    publish("clients.crl", &revoking(1));
+    let text = configuration(&origin, "").client_auth("trust_anchors = \"clients-ca.pem\"");
+    let mut keygate = text.start(&pki);
+    assert!(keygate.rejection(&client).contains("certificate revoked"));
+    // Neither the list in use nor the next one counts any more.
+    publish("clients-ca.pem", &(pki.without_crl_sign() + &below));
+    keygate.wait_for_generation(2);
+    assert!(keygate.rejection(&client).contains("alert"));
+    publish("clients.crl", &revoking(2));
+    keygate.wait_for("a rejection", |line| {
+        line["error"].as_str().is_some_and(|error| error.contains("must not sign revocation lists"))
+    });
+    assert!(keygate.rejection(&client).contains("alert"));
+    publish("clients-ca.pem", &below);
+    keygate.wait_for("a warning", |line| {
+        let problem = line["problem"].as_str().unwrap_or_default();
+        problem.contains("CN=Test CA, and CAs and pins that it issued are rejected")
+    });
+    assert!(keygate.rejection(&client).contains("alert"));
+    keygate = text.start(&pki);
+    assert!(keygate.rejection(&client).contains("alert"));
+    // Without the list nothing speaks against the issuing CA.
+    publish("clients.crl", &own);
+    keygate.wait_for_generation(2);
+    assert_eq!(keygate.curl(&client, &[]).stdout, b"hello\n");
 }

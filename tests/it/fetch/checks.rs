@@ -245,6 +245,7 @@ fn odd_responses_are_errors_that_name_the_cause() {
             "broke off after 5 bytes: ",
         ),
         ("200 OK\r\nContent-Length: 5\r\n\r\nhello".to_owned(), "rejected: "),
+        (String::new(), "the server closed the connection without a response"),
         (
             "206 Partial Content\r\nContent-Range: bytes 3-7/8\r\nContent-Length: 5\r\n\r\nhello"
                 .to_owned(),

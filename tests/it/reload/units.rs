@@ -3,7 +3,7 @@
 //! Guards: `refresh` in `src/sources/credential_source.rs` (each unit by itself),
 //! `finish` in `crates/core/src/tls/crls/loader.rs` (each CA by itself).
 
-use std::fs::{read, read_to_string, rename, write};
+use std::fs::{create_dir, read, read_to_string, rename, write};
 use std::path::PathBuf;
 
 use data_encoding::BASE64;
@@ -39,7 +39,9 @@ impl Scene {
             let list = pki.signed_crl(&RevocationList::new(1, &[])).pem().unwrap();
             write(ours.path(name), list).unwrap();
         }
+        create_dir(ours.path("state")).unwrap();
         let configuration = Configuration::new(origin.address())
+            .global("state = { dir = \"state\" }")
             .client_auth("trust_anchors = \"clients.pem\"")
             .client_auth("crls = [\"ours.crl\", \"theirs.crl\"]");
         let keygate = configuration.start(&ours);
@@ -234,13 +236,24 @@ fn a_replaced_ca_is_not_trusted_although_the_lists_of_the_old_ones_are_left_over
 
 #[test]
 fn a_forged_list_in_the_file_of_another_ca_holds_back_no_update() {
-    let scene = Scene::new();
+    let mut scene = Scene::new();
     let theirs = scene.theirs.signed_crl(&RevocationList::new(2, &[])).pem().unwrap();
     scene.publish_forged("theirs.crl", theirs.as_bytes());
     scene.is_rejected("crls", "its signature is not by CN=Test CA");
     let ours = scene.ours.signed_crl(&RevocationList::new(3, &[&scene.client])).pem().unwrap();
     scene.publish("ours.crl", ours);
     scene.keygate.wait_for_generation(3);
+    scene.refuses(&scene.client, "certificate revoked");
+    scene.admits(&scene.stranger);
+    // Another list of the file is good. A start uses the copy of the one that the forged one replaced.
+    scene.publish("theirs.crl", &theirs);
+    let theirs = scene.theirs.signed_crl(&RevocationList::new(3, &[])).pem().unwrap();
+    scene.publish_forged("ours.crl", theirs.as_bytes());
+    scene.keygate.wait_for_generation(4);
+    scene.keygate.signal("TERM");
+    assert!(scene.keygate.ended().success());
+    let text = read_to_string(scene.path("keygate.toml")).unwrap();
+    scene.keygate = Keygate::configured(&scene.ours, &text);
     scene.refuses(&scene.client, "certificate revoked");
     scene.admits(&scene.stranger);
 }

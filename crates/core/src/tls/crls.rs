@@ -57,7 +57,7 @@ pub struct Crls {
     by_issuer: HashMap<Box<[u8]>, Vec<LoadedList>>,
     /// Whether lists are configured, so that a certificate that no list covers is rejected.
     is_required: bool,
-    /// The issuers of lists that are not used, because they are no CAs of the service, and the path
+    /// The issuers of lists that are not used, because they may sign no lists of the service, and the path
     /// and SHA-256 of a file with a list of each.
     unused: BTreeMap<Box<[u8]>, (PathBuf, [u8; 32])>,
     warnings: Vec<CrlWarning>,
@@ -149,9 +149,10 @@ impl Crls {
         self.has_list(ca) || self.unused.contains_key(ca.name)
     }
 
-    /// Whether a list of this CA for the certificates of CAs is in use, whichever it covers.
+    /// Whether a list of this CA for the certificates of CAs is in use, whichever it covers, or a list
+    /// that is not used names the CA: it may revoke them.
     pub(super) fn has_list_of_cas(&self, ca: IssuerKey<'_>) -> bool {
-        self.lists_of(ca).any(RevocationList::may_cover_cas)
+        self.unused.contains_key(ca.name) || self.lists_of(ca).any(RevocationList::may_cover_cas)
     }
 
     fn lists_of(&self, ca: IssuerKey<'_>) -> impl Iterator<Item = &RevocationList> {

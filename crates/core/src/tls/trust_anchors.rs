@@ -93,7 +93,7 @@ pub(super) struct AnchorFacts {
     pub(super) validity: ValidityPeriod,
     /// The names in DER.
     pub(super) subject: Box<[u8]>,
-    issuer: Box<[u8]>,
+    pub(super) issuer: Box<[u8]>,
     /// The rules, as far as they are the same in each handshake.
     pub(super) rules: PathRules,
     /// Why no path may end at this certificate. On a path, an intermediate is checked again.

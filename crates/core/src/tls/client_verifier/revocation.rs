@@ -7,6 +7,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use crate::spki;
 use crate::tls::Crls;
 use crate::tls::crls::IssuerKey;
+use crate::tls::trust_anchors::AnchorFacts;
 use crate::tls::{ExpiredCrl, RevocationDepth};
 
 /// The revocation lists of a verifier.
@@ -20,18 +21,18 @@ pub(super) struct Revocation {
 
 impl Revocation {
     /// Checks each certificate of the path with the key that signed it. The issuer of the client
-    /// needs a list; the certificate of another CA is checked if its issuer has a list for CAs.
+    /// needs a list; the certificate of another CA is checked if its issuer has a list for CAs. The
+    /// key of the CA that issued a root is not known.
     pub(super) fn check(
         &self,
         path: &webpki::VerifiedPath<'_>,
-        anchor: &CertificateDer<'_>,
+        (anchor, facts): (&CertificateDer<'_>, &AnchorFacts),
         now: UnixTime,
     ) -> Result<(), webpki::Error> {
         let mut certificate: &webpki::Cert<'_> = path.end_entity();
         let mut is_client = true;
-        let mut check = |issuer: &[u8], name: &[u8], certificate: &webpki::Cert<'_>| {
-            let spki = spki::of_certificate(issuer).map_err(|_| webpki::Error::BadDer)?;
-            let ca = IssuerKey { name, spki: Some(spki) };
+        let mut check = |name: &[u8], spki: Option<&[u8]>, certificate: &webpki::Cert<'_>| {
+            let ca = IssuerKey { name, spki };
             match self.check_one(ca, certificate, now) {
                 Err(webpki::Error::UnknownRevocationStatus)
                     if !is_client && !self.crls.has_list_of_cas(ca) =>
@@ -45,13 +46,18 @@ impl Revocation {
             }
         };
         for issuer in path.intermediate_certificates() {
-            check(&issuer.der(), issuer.subject(), certificate)?;
+            check(issuer.subject(), Some(key_of(&issuer.der())?), certificate)?;
             if self.depth == RevocationDepth::Leaf {
                 return Ok(());
             }
             certificate = issuer;
         }
-        check(anchor, &path.anchor().subject, certificate)
+        check(&path.anchor().subject, Some(key_of(anchor)?), certificate)?;
+        if self.depth == RevocationDepth::Leaf || facts.issuer == facts.subject {
+            return Ok(());
+        }
+        let root = webpki::EndEntityCert::try_from(anchor)?;
+        check(root.issuer(), None, &root)
     }
 
     /// Checks a pinned certificate. The key of its issuer is not known. It needs no list, because
@@ -90,4 +96,8 @@ impl Revocation {
             _ => webpki::Error::UnknownRevocationStatus,
         })
     }
+}
+
+fn key_of(ca: &[u8]) -> Result<&[u8], webpki::Error> {
+    spki::of_certificate(ca).map_err(|_| webpki::Error::BadDer)
 }

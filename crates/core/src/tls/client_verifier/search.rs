@@ -182,7 +182,7 @@ impl Search<'_> {
             return Err(broken_rule(PathRule::PathLength, anchor));
         }
         if let Some(revocation) = revocation {
-            revocation.check(path, anchor, now)?;
+            revocation.check(path, (anchor, facts), now)?;
         }
         if let Some(vouchers) = &self.vouchers {
             for issuer in path.intermediate_certificates() {

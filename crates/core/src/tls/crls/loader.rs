@@ -123,8 +123,12 @@ impl<'a> CrlLoader<'a> {
                     self.crls.warnings.push(unused);
                 }
                 Err((source, issuer)) => {
-                    if issuer.is_none() {
-                        self.unusable.push(path.clone());
+                    match &issuer {
+                        None => self.unusable.push(path.clone()),
+                        Some(name) if matches!(source, CrlError::NotSigner { .. }) => {
+                            self.crls.unused.insert(name.clone(), (path.clone(), file));
+                        }
+                        Some(_) => {}
                     }
                     let source = TlsFileError::Crl { position, source };
                     self.problems.push(CrlProblem { path, source, issuer });

@@ -67,12 +67,12 @@ impl fmt::Display for CrlWarning {
             ),
             Self::Unused { path, position, issuer, was_ca: true } => write!(
                 formatter,
-                "{}: the list at position {position} is not used, because an update of the CAs removed {issuer}; if that is not intended, restore the file with the CA, else remove the list",
+                "{}: the list at position {position} is not used, because an update of the CAs removed {issuer}, and CAs and pins that it issued are rejected; restore the file with the CA, or remove these certificates, then the list",
                 path.display()
             ),
             Self::Unused { path, position, issuer, was_ca: false } => write!(
                 formatter,
-                "{}: the list at position {position} is not used, because {issuer} is no CA of this service; remove the list, or add the CA to client_auth.trust_anchors or, if it is an intermediate, to client_auth.intermediates",
+                "{}: the list at position {position} is not used, because {issuer} is no CA of this service, and CAs and pins that it issued are rejected; remove the list, or add the CA to client_auth.trust_anchors or, if it is an intermediate, to client_auth.intermediates",
                 path.display()
             ),
         }
