@@ -1,7 +1,7 @@
 //! HTTP/2 on top of h2: streams that carry a body or bytes, the shares of a connection's window, the
 //! frames that h2 reports nothing of, and the sizes of request heads.
 
-pub mod control_frames;
+pub mod client_frames;
 pub mod duplex;
 pub mod frames;
 pub mod head_size;

@@ -3,7 +3,7 @@
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -11,6 +11,10 @@ use crate::forward_io;
 
 /// Receives the events of a connection.
 pub trait IoEvents {
+    /// Ready when the connection may be read. The task is woken otherwise.
+    fn poll_may_read(&self, _context: &Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
     /// Some bytes were read; never none.
     fn on_read(&self, bytes: &[u8]);
     /// The peer has closed its write side.
@@ -26,6 +30,10 @@ pub trait IoEvents {
 }
 
 impl<E: IoEvents + ?Sized> IoEvents for Rc<E> {
+    fn poll_may_read(&self, context: &Context<'_>) -> Poll<()> {
+        (**self).poll_may_read(context)
+    }
+
     fn on_read(&self, bytes: &[u8]) {
         (**self).on_read(bytes);
     }
@@ -103,6 +111,7 @@ impl<IO: AsyncRead + Unpin, O: IoEvents + Unpin> AsyncRead for WithIoEvents<IO, 
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        ready!(self.events.poll_may_read(context));
         let before = buffer.filled().len();
         let has_room = buffer.remaining() > 0;
         let polled = Pin::new(&mut self.io).poll_read(context, buffer);

@@ -26,7 +26,7 @@ use rustls::{CommonState, Error, ProtocolVersion, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 pub use self::buffer::OVER_SHARE;
-use self::buffer::{BUFFER, Buffer};
+use self::buffer::{Buffer, FEW};
 pub use self::hello::{ClientHello, DECODE_ERROR, HelloError};
 use self::session::{MAX_RECORD, Processed, Session};
 use self::unread::Unread;
@@ -115,7 +115,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
             if let Poll::Ready(Err(error)) = self.poll_send(context) {
                 return Poll::Ready(Err(error));
             }
-            if ready!(self.poll_receive(context, BUFFER))? == 0 {
+            if ready!(self.poll_receive(context, FEW))? == 0 {
                 let error = io::Error::new(io::ErrorKind::UnexpectedEof, "tls handshake eof");
                 return Poll::Ready(Err(error));
             }

@@ -17,7 +17,7 @@ use hyper::http::response::Parts;
 use hyper::{HeaderMap, Method, Request, Response, header};
 use keygate_wire::client_io::ClientIo;
 use keygate_wire::gathered_io::GatheredIo;
-use keygate_wire::http2::control_frames::ControlFrames;
+use keygate_wire::http2::client_frames::ClientFrames;
 use keygate_wire::http2::duplex::Http2Duplex;
 use keygate_wire::http2::receive::ReceivedBody;
 use keygate_wire::http2::send::{SendBody, SendEnd};
@@ -25,7 +25,7 @@ use keygate_wire::incoming::{HttpError, Incoming};
 use keygate_wire::informational::InformationalSender;
 use keygate_wire::informational::http2::Http2Informational;
 use keygate_wire::io_events::WithIoEvents;
-use keygate_wire::permit::ledger;
+use keygate_wire::permit::{BufferClass, ledger};
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 use tracing::debug;
@@ -53,10 +53,10 @@ const STREAMS_AT_ONCE: usize = 8;
 
 /// A client's HTTP/2 connection.
 pub(crate) struct Http2Server<IO> {
-    phase: Http2Phase<WithIoEvents<GatheredIo<IO>, Rc<ControlFrames>>>,
+    phase: Http2Phase<WithIoEvents<GatheredIo<IO>, Rc<ClientFrames>>>,
     io: GatheredIo<IO>,
     http: Rc<HttpConnection>,
-    control_frames: Rc<ControlFrames>,
+    frames: Rc<ClientFrames>,
     /// Flow-control window of each stream, in bytes.
     window: u32,
     is_closing: bool,
@@ -70,9 +70,9 @@ enum Http2Phase<IO> {
 impl<IO: ClientIo> Http2Server<IO> {
     pub(crate) fn new(io: IO, http: Rc<HttpConnection>) -> Self {
         let limits = &http.service.config.limits;
-        let control_frames = Rc::<ControlFrames>::default();
+        let frames = Rc::new(ClientFrames::new(http.holder(BufferClass::Tls)));
         let io = GatheredIo::new(io);
-        let below = WithIoEvents::new(io.clone(), Rc::clone(&control_frames));
+        let below = WithIoEvents::new(io.clone(), Rc::clone(&frames));
         let handshake = h2::server::Builder::new()
             // h2 responds to a longer list itself, without a trace of the request.
             .max_header_list_size(limits.max_header_size.saturating_mul(2))
@@ -85,7 +85,7 @@ impl<IO: ClientIo> Http2Server<IO> {
             .enable_connect_protocol()
             .handshake(below);
         let phase = Http2Phase::Handshake(handshake);
-        Self { phase, io, http, control_frames, window: STREAM_WINDOW, is_closing: false }
+        Self { phase, io, http, frames, window: STREAM_WINDOW, is_closing: false }
     }
 
     /// Doubles the windows when servers have read two windows of a stream and the ledger is nearly
@@ -111,7 +111,7 @@ impl<IO: ClientIo> Http2Server<IO> {
 
     /// Closes the connection if its client sends too many control frames.
     fn check_glitches(&mut self) {
-        let count = self.control_frames.take();
+        let count = self.frames.take_control();
         if count > 0 && self.http.glitches.record(count, Instant::now()) {
             self.http.record_misuse(Misuse::ControlFrames);
             self.http.open.state.close(Close::EnhanceYourCalm);

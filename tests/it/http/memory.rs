@@ -14,8 +14,8 @@ use socket2::SockRef;
 use crate::support::attacked;
 use crate::support::client::{self, connect_from};
 use crate::support::http2::{
-    Came, DATA, END_HEADERS, GOAWAY, HEADERS, Http2, PING, SETTINGS, WINDOW_UPDATE, frame,
-    read_frame, request,
+    CONTINUATION, Came, DATA, END_HEADERS, GOAWAY, HEADERS, Http2, PING, SETTINGS, WINDOW_UPDATE,
+    frame, read_frame, request,
 };
 use crate::support::load::send_get;
 use crate::support::origin::Origin;
@@ -165,6 +165,32 @@ fn small_responses_that_one_client_does_not_read_stay_within_its_share() {
 }
 
 #[test]
+fn heads_that_one_client_does_not_end_stay_within_its_share() {
+    let short = Scale { connections: 80, budget: "8MiB".to_owned(), growth: 16 * MIB };
+    let scale = Scale::of(short, 900);
+    let proxy = scale.start(Proxy::new());
+    // One string in a HEADERS frame and a CONTINUATION, which h2 keeps until it has all of it.
+    let string = [b"\0\x01a\x7f\xff\xff\x7f", &[b'x'; 65_000][..]].concat();
+    let begin = frame(HEADERS, 0, 1, &string);
+    let rest = [frame(CONTINUATION, 0, 1, &string), frame(CONTINUATION, 0, 1, &string)].concat();
+    let mut clients = Vec::new();
+    let grown = growth_while_others_are_served(&proxy, || {
+        for _ in 0..scale.connections {
+            let mut client = proxy.connect_http2();
+            client.send(&begin);
+            client.tcp().set_nonblocking(true).unwrap();
+            // As much as the sockets take, in records that are read beyond the share.
+            rest.chunks(1000).for_each(|piece| client.send(piece));
+            clients.push(client);
+        }
+        wait_until("heads to wait", || rejections(&proxy, "tls") > 40.0);
+    });
+    assert!(grown < scale.growth, "{grown} KiB");
+    let (held, limit) = (buffered(&proxy, "tls"), proxy.metric("keygate_buffer_limit_bytes"));
+    assert!(held > limit * 0.4 && held < limit * 0.6, "{held} of {limit}");
+}
+
+#[test]
 fn what_an_http2_server_sends_before_the_client_reads_counts_for_the_client() {
     let server = Server::start();
     let url = format!("h2c://{}", server.address);
@@ -202,7 +228,7 @@ fn what_an_http2_server_sends_before_the_client_reads_counts_for_the_client() {
 
 #[test]
 fn a_client_that_reads_slowly_gets_all_of_its_responses() {
-    // The share has room for the requests and for little else.
+    // The share has room for the requests and for less than half of a response.
     let origin = Origin::responding(|_, tcp| {
         let length = 1 << 20;
         write!(tcp, "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n")?;
@@ -211,7 +237,8 @@ fn a_client_that_reads_slowly_gets_all_of_its_responses() {
     let proxy = Proxy::to(origin).workers(1).set("max_buffered", "1MiB").start();
     let mut client = proxy.connect_http2();
     open_windows(&mut client);
-    let streams = 16;
+    // As many as begin before the first response.
+    let streams = 8;
     (0..streams).for_each(|number| client.send_get(2 * number + 1));
     wait_until("responses to wait", || rejections(&proxy, "response") > 0.0);
     let mut received = 0;

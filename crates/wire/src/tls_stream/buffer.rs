@@ -18,8 +18,9 @@ pub(super) const BUFFER: usize = 17 * 4096;
 pub(super) const SMALL: usize = BUFFER / 4;
 
 /// Bytes of a record that a client may send while it holds its share of the memory, 2 KiB. Frames
-/// that let its responses go on are shorter; a longer record waits.
-const FEW: usize = 2 << 10;
+/// that let its responses go on are shorter; a longer record waits. Also the size of a read before
+/// the client is known: what follows its handshake counts regardless of its share.
+pub(super) const FEW: usize = 2 << 10;
 
 /// The kind of the error of a handshake that was evicted, or that has no room in the memory.
 pub const OVER_SHARE: io::ErrorKind = io::ErrorKind::OutOfMemory;

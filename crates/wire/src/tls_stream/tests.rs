@@ -24,6 +24,7 @@ use rustls::{
     HandshakeKind, RootCertStore, SupportedCipherSuite, SupportedProtocolVersion,
 };
 
+use super::buffer::BUFFER;
 use super::*;
 use crate::permit::ledger::{self, Held};
 use crate::permit::{BufferClass, ClientKey};

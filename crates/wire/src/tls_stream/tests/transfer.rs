@@ -251,3 +251,15 @@ fn random_sizes_lose_no_byte_and_mix_none() {
         }
     }
 }
+
+/// Each connection of a client that holds its share of the memory would add to it otherwise.
+#[test]
+fn few_bytes_behind_a_handshake_are_read_before_the_client_is_known() {
+    let configs = configs(&TLS13);
+    let mut client = new_client(&configs);
+    client.writer().write_all(&[b'x'; 60_000]).unwrap();
+    let (_client, pipe, accepted) = handshake_of(client, &configs, 0);
+    assert!(accepted.is_ok());
+    let left = pipe.0.borrow().to_server.len();
+    assert!(left > 60_000 - FEW, "{left}");
+}
