@@ -30,7 +30,7 @@ fn get(stream: u32) -> Vec<u8> {
 /// resets of the questions together. An error of keygate admits the client, and is not hidden by a
 /// second question.
 ///
-/// Guards: `max_outbound_control_frames` of the files, and `READ_AT_ONCE` in `src/ask/http2.rs`.
+/// Guard: `max_outbound_control_frames` of the files.
 #[test]
 fn resets_of_listed_clients_fail_no_question() {
     for host in ["envoy", "envoy-xfcc"] {
