@@ -22,6 +22,7 @@
 pub mod badkeys;
 pub mod guard;
 pub mod json;
+mod named;
 pub mod pkbf;
 pub mod printable;
 pub mod proof;

@@ -16,6 +16,7 @@ pub use self::create::{CreateError, CreatedProof, create};
 
 use self::algorithm::{RsaKeys, SignatureAlgorithm};
 use self::form::ProofForm;
+use crate::named::named;
 use crate::regular_file::FileSize;
 use crate::spki::Fingerprint;
 
@@ -37,63 +38,45 @@ pub struct Proof {
     pub payload: Vec<u8>,
 }
 
-/// The reason why bytes do not prove the compromise of a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum BadProof {
-    /// `alg` is not the algorithm that belongs to the key.
-    #[error("`alg` is not the signature algorithm of the key")]
-    Algorithm,
-    /// A member has padding, spare bits, or characters outside of the alphabet.
-    #[error("a member is not strict base64url (RFC 4648, section 5, without padding)")]
-    Base64,
-    /// The protected header does not consist of `alg` and `kid`, once each.
-    #[error("the protected header does not consist of the strings `alg` and `kid`")]
-    Header,
-    /// The body is not JSON.
-    #[error("not JSON")]
-    Json,
-    /// No proof is defined for the algorithm or the size of the key.
-    #[error("no proof is defined for a key of this algorithm or size")]
-    Key,
-    /// `kid` is not the fingerprint of the key.
-    #[error("`kid` is not the fingerprint of the key")]
-    KeyId,
-    /// The body does not consist of three string members, once each.
-    #[error(
-        "not an object of the strings `payload`, `protected` and `signature`, each of them once"
-    )]
-    Members,
-    /// The payload is larger than [`MAX_PAYLOAD`].
-    #[error("the payload is larger than {}", FileSize(MAX_PAYLOAD as u64))]
-    Payload,
-    /// The key did not make the signature.
-    #[error("the signature is not one of the key")]
-    Signature,
-    /// The body is larger than [`MAX_BODY`].
-    #[error("larger than {}", FileSize(MAX_BODY as u64))]
-    Size,
-    /// The payload does not contain [`TEXT`].
-    #[error("the payload does not contain \"{TEXT}\"")]
-    Text,
-}
-
-impl BadProof {
-    /// The reason in logs and in JSON: one word.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Algorithm => "algorithm",
-            Self::Base64 => "base64",
-            Self::Header => "header",
-            Self::Json => "json",
-            Self::Key => "key",
-            Self::KeyId => "kid",
-            Self::Members => "members",
-            Self::Payload => "payload",
-            Self::Signature => "signature",
-            Self::Size => "size",
-            Self::Text => "text",
-        }
+named! {
+    /// The reason why bytes do not prove the compromise of a key.
+    #[derive(Hash, thiserror::Error)]
+    pub enum BadProof {
+        /// `alg` is not the algorithm that belongs to the key.
+        #[error("`alg` is not the signature algorithm of the key")]
+        Algorithm = "algorithm",
+        /// A member has padding, spare bits, or characters outside of the alphabet.
+        #[error("a member is not strict base64url (RFC 4648, section 5, without padding)")]
+        Base64 = "base64",
+        /// The protected header does not consist of `alg` and `kid`, once each.
+        #[error("the protected header does not consist of the strings `alg` and `kid`")]
+        Header = "header",
+        /// The body is not JSON.
+        #[error("not JSON")]
+        Json = "json",
+        /// No proof is defined for the algorithm or the size of the key.
+        #[error("no proof is defined for a key of this algorithm or size")]
+        Key = "key",
+        /// `kid` is not the fingerprint of the key.
+        #[error("`kid` is not the fingerprint of the key")]
+        KeyId = "kid",
+        /// The body does not consist of three string members, once each.
+        #[error(
+            "not an object of the strings `payload`, `protected` and `signature`, each of them once"
+        )]
+        Members = "members",
+        /// The payload is larger than [`MAX_PAYLOAD`].
+        #[error("the payload is larger than {}", FileSize(MAX_PAYLOAD as u64))]
+        Payload = "payload",
+        /// The key did not make the signature.
+        #[error("the signature is not one of the key")]
+        Signature = "signature",
+        /// The body is larger than [`MAX_BODY`].
+        #[error("larger than {}", FileSize(MAX_BODY as u64))]
+        Size = "size",
+        /// The payload does not contain [`TEXT`].
+        #[error("the payload does not contain \"{TEXT}\"")]
+        Text = "text",
     }
 }
 

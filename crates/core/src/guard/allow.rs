@@ -23,6 +23,7 @@ use self::email::EmailRules;
 use self::names::CertificateName;
 use self::spiffe::SpiffeRules;
 use self::subject::SubjectRules;
+use crate::named::named;
 use crate::spki::{self, Fingerprint};
 
 /// The names and keys of the clients that a service admits.
@@ -45,37 +46,25 @@ pub struct AllowRules {
 /// Number of rules, and of names of each kind, whose text is kept.
 const MAX_FIRST: usize = 20;
 
-/// The kind of a rule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AllowKind {
-    /// A common name of the subject.
-    CommonName,
-    /// A DNS name among the subject alternative names.
-    Dns,
-    /// An email address among the subject alternative names.
-    Email,
-    /// An organizational unit of the subject.
-    OrganizationalUnit,
-    /// The fingerprint of the client's key.
-    Spki,
-    /// A SPIFFE ID among the subject alternative names.
-    Uri,
+named! {
+    /// The kind of a rule.
+    pub enum AllowKind {
+        /// A common name of the subject.
+        CommonName = "common_names",
+        /// A DNS name among the subject alternative names.
+        Dns = "dns",
+        /// An email address among the subject alternative names.
+        Email = "email",
+        /// An organizational unit of the subject.
+        OrganizationalUnit = "organizational_units",
+        /// The fingerprint of the client's key.
+        Spki = "spki",
+        /// A SPIFFE ID among the subject alternative names.
+        Uri = "uri",
+    }
 }
 
 impl AllowKind {
-    /// The key in the configuration.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::CommonName => "common_names",
-            Self::Dns => "dns",
-            Self::Email => "email",
-            Self::OrganizationalUnit => "organizational_units",
-            Self::Spki => "spki",
-            Self::Uri => "uri",
-        }
-    }
-
     /// The key in `client_auth.cas` for a CA that may vouch for `name`, and its value there. A key has
     /// none.
     #[must_use]

@@ -3,32 +3,23 @@
 use std::sync::Arc;
 
 use super::{AllowRules, Verdict};
+use crate::named::named;
 
-/// The treatment of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Decision {
-    /// The connection is served.
-    Admit,
-    /// The connection is served and logged, and its requests carry the verdict in a header.
-    Annotate,
-    /// The connection is served and logged.
-    Flag,
-    /// The connection is rejected.
-    Reject,
+named! {
+    /// The treatment of a connection.
+    pub enum Decision {
+        /// The connection is served.
+        Admit = "admit",
+        /// The connection is served and logged, and its requests carry the verdict in a header.
+        Annotate = "header",
+        /// The connection is served and logged.
+        Flag = "flag",
+        /// The connection is rejected.
+        Reject = "reject",
+    }
 }
 
 impl Decision {
-    /// The name of the decision in the configuration, metrics and logs.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Admit => "admit",
-            Self::Annotate => "header",
-            Self::Flag => "flag",
-            Self::Reject => "reject",
-        }
-    }
-
     /// The rank of a decision: admit, flag, header, reject.
     pub(super) fn strictness(self) -> u8 {
         match self {

@@ -1,54 +1,30 @@
 //! A verdict without its evidence, and its words in metrics, logs and rejections.
 
-/// A verdict without its evidence: the label value in metrics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum VerdictKind {
-    /// An exception of the operator covers the key.
-    Allowed,
-    /// The key is in no filter and on no list.
-    Clean,
-    /// The key is in a filter, and is unknown to the source of proofs.
-    Cleared,
-    /// The compromise of the key is proved.
-    Confirmed,
-    /// The key is on an exact list.
-    Listed,
-    /// The key is in a filter, up to its false-positive rate.
-    Probable,
-    /// The key could not be checked.
-    Unchecked,
-    /// The key is an RSA key that anybody can factor.
-    Weak,
+use crate::named::named;
+
+named! {
+    /// A verdict without its evidence: the label value in metrics.
+    pub enum VerdictKind {
+        /// An exception of the operator covers the key.
+        Allowed = "allowed",
+        /// The key is in no filter and on no list.
+        Clean = "clean",
+        /// The key is in a filter, and is unknown to the source of proofs.
+        Cleared = "cleared",
+        /// The compromise of the key is proved.
+        Confirmed = "confirmed",
+        /// The key is on an exact list.
+        Listed = "listed",
+        /// The key is in a filter, up to its false-positive rate.
+        Probable = "probable",
+        /// The key could not be checked.
+        Unchecked = "unchecked",
+        /// The key is an RSA key that anybody can factor.
+        Weak = "weak",
+    }
 }
 
 impl VerdictKind {
-    /// Every kind, in the order of declaration.
-    pub const ALL: [Self; 8] = [
-        Self::Allowed,
-        Self::Clean,
-        Self::Cleared,
-        Self::Confirmed,
-        Self::Listed,
-        Self::Probable,
-        Self::Unchecked,
-        Self::Weak,
-    ];
-
-    /// The name of the verdict in metrics, logs and headers.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Allowed => "allowed",
-            Self::Clean => "clean",
-            Self::Cleared => "cleared",
-            Self::Confirmed => "confirmed",
-            Self::Listed => "listed",
-            Self::Probable => "probable",
-            Self::Unchecked => "unchecked",
-            Self::Weak => "weak",
-        }
-    }
-
     /// The reason for rejecting a client because of this verdict, in words for the client.
     /// `of_issuer`: on the key of an issuer of its certificate.
     pub(in crate::guard) fn rejection(self, of_issuer: bool) -> &'static str {
