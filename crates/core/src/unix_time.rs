@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use x509_cert::der::DateTime;
+
 /// The last second of the year 9999, the last year that RFC 3339 can write.
 const LAST: u64 = 253_402_300_799;
 
@@ -18,8 +20,8 @@ pub fn seconds(time: SystemTime) -> u64 {
 /// `seconds` since the Unix epoch as RFC 3339 text. A time after the year 9999 becomes the last
 /// second of that year.
 pub fn rfc3339(seconds: u64) -> String {
-    let time = UNIX_EPOCH + Duration::from_secs(seconds.min(LAST));
-    humantime::format_rfc3339_seconds(time).to_string()
+    let time = DateTime::from_unix_duration(Duration::from_secs(seconds.min(LAST)));
+    time.map(|time| time.to_string()).unwrap_or_default() // no year is after 9999
 }
 
 /// `seconds` since the Unix epoch for people, such as `2026-11-21 10:53:50 UTC`. A time after the

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use data_encoding::HEXLOWER_PERMISSIVE;
 use serde::Deserialize;
 use toml_datetime::{Datetime, Offset};
+use x509_cert::der::DateTime;
 
 use super::Findings;
 use crate::json::{self, JsonError};
-use crate::{regular_file, unix_time};
+use crate::regular_file;
 
 /// The format of the list that is read here.
 const FORMAT: i64 = 0;
@@ -185,16 +186,15 @@ fn date(text: &str) -> Result<u64, MetadataError> {
     let invalid = || MetadataError::Date { found: shown(text) };
     let parsed: Datetime = text.parse().map_err(|_| invalid())?;
     let date = parsed.date.ok_or_else(invalid)?;
-    let time = parsed.time.map_or_else(
-        || "00:00:00".to_owned(),
-        |time| format!("{:02}:{:02}:{:02}", time.hour, time.minute, time.second.unwrap_or(0)),
-    );
-    let at = humantime::parse_rfc3339(&format!("{date}T{time}Z")).map_err(|_| invalid())?;
+    let time = parsed.time.map(|time| (time.hour, time.minute, time.second.unwrap_or(0)));
+    let (hour, minute, second) = time.unwrap_or_default();
+    let at = DateTime::new(date.year, date.month, date.day, hour, minute, second);
+    let at = at.map_err(|_| invalid())?.unix_duration().as_secs();
     let minutes = match parsed.offset {
         Some(Offset::Custom { minutes }) => i64::from(minutes),
         Some(Offset::Z) | None => 0,
     };
-    unix_time::seconds(at).checked_add_signed(-minutes * 60).ok_or_else(invalid)
+    at.checked_add_signed(-minutes * 60).ok_or_else(invalid)
 }
 
 #[cfg(test)]
