@@ -11,43 +11,22 @@ use x509_cert::ext::pkix::name::GeneralName;
 use x509_cert::name::Name;
 use x509_cert::{Certificate, TbsCertificate};
 
+use crate::named::named;
 use crate::spki::{self, Fingerprint};
 
-/// The purpose of a certificate in a service.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CertificateRole {
-    /// An intermediate CA whose revocation lists are accepted.
-    Intermediate,
-    /// The service's own server certificate.
-    Server,
-    /// A CA that may issue client certificates.
-    TrustAnchor,
-    /// The service's own client certificate, towards its upstream.
-    UpstreamClient,
-    /// A CA that may issue the upstream's certificate.
-    UpstreamTrustAnchor,
-}
-
-impl CertificateRole {
-    /// Every role, in the order of declaration.
-    pub const ALL: [Self; 5] = [
-        Self::Intermediate,
-        Self::Server,
-        Self::TrustAnchor,
-        Self::UpstreamClient,
-        Self::UpstreamTrustAnchor,
-    ];
-
-    /// The label value in metrics and the name in messages.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Intermediate => "intermediate",
-            Self::Server => "server",
-            Self::TrustAnchor => "trust_anchor",
-            Self::UpstreamClient => "upstream_client",
-            Self::UpstreamTrustAnchor => "upstream_trust_anchor",
-        }
+named! {
+    /// The purpose of a certificate in a service.
+    pub enum CertificateRole {
+        /// An intermediate CA whose revocation lists are accepted.
+        Intermediate = "intermediate",
+        /// The service's own server certificate.
+        Server = "server",
+        /// A CA that may issue client certificates.
+        TrustAnchor = "trust_anchor",
+        /// The service's own client certificate, towards its upstream.
+        UpstreamClient = "upstream_client",
+        /// A CA that may issue the upstream's certificate.
+        UpstreamTrustAnchor = "upstream_trust_anchor",
     }
 }
 
@@ -165,7 +144,8 @@ fn common_name(name: &Name) -> Option<String> {
     std::str::from_utf8(attribute.value.value()).ok().map(str::to_owned)
 }
 
-fn bounded(name: String) -> String {
+/// A name for people, cut after 256 characters.
+pub(super) fn bounded(name: String) -> String {
     match name.char_indices().nth(MAX_NAME_LENGTH) {
         None => name,
         Some(_) => name.chars().take(MAX_NAME_LENGTH).chain(['…']).collect(),

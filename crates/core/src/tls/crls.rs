@@ -25,6 +25,7 @@ use rustls::CertificateError;
 use rustls::pki_types::{CertificateDer, UnixTime};
 
 use self::scope::ScopedCertificate;
+use super::certificate::bounded;
 use super::signature::Signed;
 use crate::spki;
 use crate::tls::ExpiredCrl;
@@ -313,15 +314,5 @@ impl Crls {
     fn find(&self, digest: &[u8; 32]) -> Option<&Arc<RevocationList>> {
         let mut lists = self.by_issuer.values().flatten().map(|loaded| &loaded.list);
         lists.find(|list| list.digest == *digest)
-    }
-}
-
-/// Maximum length of a name in a message, in characters; the rest is cut.
-const MAX_NAME_LENGTH: usize = 256;
-
-fn bounded(name: String) -> String {
-    match name.char_indices().nth(MAX_NAME_LENGTH) {
-        None => name,
-        Some(_) => name.chars().take(MAX_NAME_LENGTH).chain(['…']).collect(),
     }
 }

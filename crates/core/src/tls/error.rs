@@ -34,13 +34,13 @@ pub enum TlsFileError {
         /// Why the list cannot be used.
         source: CrlError,
     },
-    /// A revocation list under a label that readers of lists skip.
+    /// A section CERTIFICATE, beside revocation lists, without a certificate.
     #[error(
-        "line {line} begins a revocation list under another label than X509 CRL, which would be ignored; correct the label, or remove the section"
+        "section CERTIFICATE number {position} has no certificate, and may be a revocation list, which would be ignored; correct its label to X509 CRL, or remove the section"
     )]
     CrlLabel {
-        /// Number of the line with the label, counted from 1.
-        line: usize,
+        /// Position among the sections of certificates, counted from 1.
+        position: usize,
     },
     /// A CA or a distribution point whose list is in no file any more.
     #[error(
