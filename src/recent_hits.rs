@@ -23,6 +23,8 @@ pub const MAX_CLIENTS: usize = 2000;
 /// The place of the clients that are not in memory, for a search that finds none.
 pub const CLIENTS_IN_THE_LOG: &str = "Clients with an expired, revoked, unknown or copied \
     certificate are in the log only: see \"handshake failed\"";
+/// The result of a client that is accepted until a date, although its certificate is for servers.
+pub const SERVER_AUTH: &str = "server_auth";
 /// Number of clients evicted at once. With 10 %, a flood of clients does not scan the map on every
 /// insert.
 const EVICTED_AT_ONCE: usize = MAX_CLIENTS / 10;
@@ -97,6 +99,7 @@ pub struct RecentHit {
     pub action: &'static str,
     /// `not_allowed` for a client that is rejected because no rule names it, whatever the verdict.
     /// `not_vouched` for a client whose CA may not vouch for it, and whose key was not judged.
+    /// [`SERVER_AUTH`] for a client whose certificate is for servers only and is still accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<&'static str>,
     /// When the key was judged last: in a handshake, a resumed session, or on an open connection.
@@ -235,6 +238,11 @@ impl RecentHit {
         Self { result: Some(HandshakeResult::NotVouched.as_str()), ..hit }
     }
 
+    /// The client of this hit, whose certificate is for servers only.
+    pub(crate) fn with_server_auth(self) -> Self {
+        Self { result: Some(SERVER_AUTH), ..self }
+    }
+
     /// The lines of [`to_admit`].
     pub(crate) fn to_admit(&self) -> String {
         let client = self.client.as_ref();
@@ -250,7 +258,8 @@ impl RecentHit {
 }
 
 /// The lines of a configuration that admit a client: a rule by name if none names it, a name that its
-/// CA may vouch for if it may not, or else a week's exception for the key that was found.
+/// CA may vouch for if it may not, or else a week's exception for the key that was found. Empty for
+/// [`SERVER_AUTH`].
 pub(crate) fn to_admit(
     client: &CertificateSummary,
     found: Option<&str>,
@@ -263,6 +272,9 @@ pub(crate) fn to_admit(
         return format!(
             "[[exceptions]]\nfingerprint = \"{fingerprint}\"\nuntil = {until}\nreason = \"\""
         );
+    }
+    if result == Some(SERVER_AUTH) {
+        return String::new();
     }
     let uri = client.uris.first().filter(|_| client.uris.len() == 1);
     let names = [

@@ -161,7 +161,7 @@ fn with_page<T>(
         report_command: shell::keygate(&["report"], config),
         forgotten: evicted,
         failed_handshakes: view.failed_handshakes(),
-        expiries: expiries::rows(&report.expiries, now),
+        expiries: expiries::rows(&report.expiries, &hits, now),
         services: (report.services.iter())
             .map(|report| ServiceRow::new(report, traffic(&report.name), config, now))
             .collect(),

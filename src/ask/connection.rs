@@ -11,10 +11,10 @@ use keygate_core::guard::{
     Decision, Depth, JudgedAt, Judgement, NameCheck, Policy, Verdict, VerdictKind,
 };
 use keygate_core::spki;
-use keygate_core::tls::{CertificateSummary, HandshakeResult};
+use keygate_core::tls::{CertificateSummary, HandshakeResult, is_for_servers};
 use keygate_core::unix_time;
-use rustls::CertificateError;
 use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::{CertificateError, ExtendedKeyPurpose};
 use smallvec::SmallVec;
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -250,6 +250,13 @@ impl AskConnection {
         let is_rejected = judgement.decision == Decision::Reject;
         if !is_rejected {
             self.record_admitted(snapshot, authorizer, &chain, presented);
+            if authorizer.config.client_auth.accept_server_auth_until.is_some()
+                && chain.iter().any(|it| is_for_servers(it))
+            {
+                self.metrics.server_auth_clients.inc();
+                let asked = self.asked_client(&authorizer.config.name, question);
+                self.worker.log.asked_server_auth(&asked, &chain, &judgement);
+            }
         }
         let result = match judgement.names {
             NameCheck::NotAllowed => QuestionResult::ClientNotAllowed,
@@ -382,6 +389,12 @@ fn reason_of(error: &rustls::Error) -> &'static str {
         | CertificateError::ExpiredRevocationList
         | CertificateError::ExpiredRevocationListContext { .. } => {
             "the revocation list of the client's issuer is missing or has expired"
+        }
+        CertificateError::InvalidPurposeContext { presented, .. }
+            if *presented == [ExtendedKeyPurpose::ServerAuth] =>
+        {
+            "the client certificate is for servers only; client_auth.accept_server_auth_until accepts \
+             it until a date"
         }
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             "the client certificate is not for client authentication"

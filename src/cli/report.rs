@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::admin_client::{AdminClient, AdminError};
 use super::counted::counted;
 use super::{CliError, CliOutput, ConfigFile, Exit};
-use crate::recent_hits::{CLIENTS_IN_THE_LOG, to_admit};
+use crate::recent_hits::{CLIENTS_IN_THE_LOG, SERVER_AUTH, to_admit};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -91,10 +91,17 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         seen.iter().try_for_each(|(value, _)| output.json(value))?;
     } else {
         let began = utc(report.since.max(from));
+        let all = seen.iter().map(|(_, hit)| hit);
+        let (by_servers, all): (Vec<_>, Vec<_>) =
+            all.partition(|hit| hit.result.as_deref() == Some(SERVER_AUTH));
         let (rejected, admitted): (Vec<_>, Vec<_>) =
-            seen.iter().map(|(_, hit)| hit).partition(|hit| hit.action == "reject");
+            all.into_iter().partition(|hit| hit.action == "reject");
         let would = "would have been rejected by \"reject\"";
-        for (outcome, hits) in [("rejected", rejected), (would, admitted)] {
+        let servers = "admitted with certificates for servers only";
+        for (outcome, hits) in [("rejected", rejected), (would, admitted), (servers, by_servers)] {
+            if outcome == servers && hits.is_empty() {
+                continue; // no service accepts such certificates
+            }
             let clients = by_client(hits);
             let count = counted(clients.len() as u64, "client");
             output.line(format_args!("{count} {outcome} since {began}"))?;

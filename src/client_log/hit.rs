@@ -70,6 +70,33 @@ impl RefusalLog {
         self.log_and_remember(hit, &HitPeer::Asker(asked), outcome(judgement, judged_at));
     }
 
+    /// Logs and remembers a client that is admitted with a certificate for servers only. `path` is the
+    /// verified path, leaf first.
+    pub(crate) fn server_auth(
+        &self,
+        peer: SocketAddr,
+        service: &Service,
+        path: &[&CertificateDer<'_>],
+        judgement: &Judgement,
+        judged_at: JudgedAt,
+    ) {
+        let (address, service) = (Some(peer.ip()), &service.config.name);
+        let hit = RecentHit::new(address, service, path, judgement, judged_at);
+        self.log_and_remember(hit.with_server_auth(), &HitPeer::Client(peer), FOR_SERVERS);
+    }
+
+    /// Logs and remembers such a client that another proxy asked about.
+    pub(crate) fn asked_server_auth(
+        &self,
+        asked: &AskedClient<'_>,
+        chain: &[&CertificateDer<'_>],
+        judgement: &Judgement,
+    ) {
+        let (address, authorizer) = (asked.client, asked.authorizer);
+        let hit = RecentHit::new(address, authorizer, chain, judgement, JudgedAt::Asked);
+        self.log_and_remember(hit.with_server_auth(), &HitPeer::Asker(asked), FOR_SERVERS);
+    }
+
     fn log_and_remember(&self, hit: RecentHit, peer: &HitPeer<'_>, outcome: &str) {
         let now = Instant::now();
         let service = hit.service.clone();
@@ -100,6 +127,8 @@ impl RefusalLog {
         self.recent_hits.record(hit);
     }
 }
+
+const FOR_SERVERS: &str = "certificate is for servers only";
 
 fn outcome(judgement: &Judgement, judged_at: JudgedAt) -> &'static str {
     let is_live = judged_at == JudgedAt::Reload;

@@ -3,14 +3,14 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use hyper::header::HeaderName;
 use ipnet::IpNet;
 use keygate_core::guard::{AllowRules, Policy};
 use keygate_core::tls::ServerSettings;
 
-use super::check::{self, CertificateHeader, Mode, Name};
+use super::check::{self, CertificateHeader, Mode, Name, Until};
 use super::keys::{table, words};
 use super::policy::{AskedPolicy, RawPolicy};
 use super::units::{Bounded, DurationText, Positive, SizeText};
@@ -322,6 +322,8 @@ table! {
             "As [`services.client_auth.expired_crl`](#servicesclient_auth).",
         pub revocation: RevocationDepth = "path" => NextRequest
             "As [`services.client_auth.revocation`](#servicesclient_auth).",
+        pub accept_server_auth_until: Option<SystemTime> as Option<Until> => NextRequest
+            "As [`services.client_auth.accept_server_auth_until`](#servicesclient_auth).",
         pub max_new_hits: Option<usize> => NextRequest
             "As [`services.client_auth.max_new_hits`](#servicesclient_auth).",
         pub(super) allow: Option<Arc<AllowRules>> => NextRequest

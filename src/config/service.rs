@@ -3,14 +3,14 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use hyper::header::HeaderName;
 use ipnet::IpNet;
 use keygate_core::guard::{AllowRules, NameBounds, Policy};
 use keygate_core::tls::ServerSettings;
 
-use super::check::{self, Address, Name, ServerNameText};
+use super::check::{self, Address, Name, ServerNameText, Until};
 use super::keys::{table, words};
 use super::policy::RawPolicy;
 use super::units::{Bounded, Positive, SizeText};
@@ -52,6 +52,8 @@ pub struct ServiceConfig {
     pub expired_crl: ExpiredCrl,
     /// The certificates of a path whose revocation is checked. Default: all.
     pub revocation: RevocationDepth,
+    /// Until when certificates whose only purpose is serverAuth are accepted. `None`: they are not.
+    pub accept_server_auth_until: Option<SystemTime>,
     /// Maximum number of recent clients that a change may newly reject. `None` sets no maximum.
     pub max_new_hits: Option<usize>,
     /// Whether a client must present a certificate. Default: required.
@@ -138,13 +140,15 @@ table! {
         pub(super) mode: ClientAuthMode = "required" => AtOnce
             "`optional`: a client without a certificate is `unchecked`, for which `on_unchecked` must be `flag` or `header`.",
         pub(super) crls: Vec<CrlConfig> = [] => AtOnce
-            "Files with CRLs, 128 MiB each at most: one CRL in DER, or any number in PEM. `{ path = \"clients.crl\", source = [\"http://pki.example.com/clients.crl\"] }` is a file that [`keygate fetch`](fetch.md#crls) downloads. Text outside of the PEM sections is ignored. Binary data and base64 of DER there, and a CRL in a section with another label than `X509 CRL`, are an error. If there are any, the issuer of each client needs one. They are [verified when they are loaded](policy.md#revocation-lists).",
+            "Files with CRLs, 128 MiB each at most: one CRL in DER, or any number in PEM. `{ path = \"clients.crl\", source = [\"http://pki.example.com/clients.crl\"] }` is a file that [`keygate fetch`](fetch.md#crls) downloads. Comments outside of the PEM sections are ignored. Binary data and lines of base64 there, and a section with another label than `X509 CRL` and `CERTIFICATE`, are an error. If there are any, the issuer of each client needs one. They are [verified when they are loaded](policy.md#revocation-lists).",
         pub(super) intermediates: Option<PathBuf> => AtOnce
             "PEM: intermediate CAs whose CRLs are accepted. Each must have been issued by a CA in `trust_anchors` or by another one in the file. Clients present their intermediates themselves.",
         pub(super) expired_crl: ExpiredCrl = "reject" => AtOnce
             "Handling of an expired CRL. `reject`: a new one does not replace one in use, and one in use rejects its clients, after a start too. `accept`: it is used, with a warning.",
         pub(super) revocation: RevocationDepth = "path" => AtOnce
             "The certificates that are looked up in the CRLs. `path`: the client's own, and each intermediate whose issuer has a CRL. `leaf`: the client's own.",
+        pub(super) accept_server_auth_until: Option<SystemTime> as Option<Until> => AtOnce
+            "Until when clients are accepted whose certificates have `serverAuth` as their [only purpose](policy.md#certificates-of-servers). A date includes its day in UTC. Without the key they are rejected.",
         pub(super) max_new_hits: Option<usize> => AtOnce
             "Maximum number of recently admitted clients that a change may newly reject. An update of CAs or CRLs above it [waits](policy.md#an-update-that-rejects-many-clients) for `keygate service accept`; a configuration above it is rejected.",
         pub(super) allow: Option<Arc<AllowRules>>,

@@ -24,6 +24,8 @@ pub struct AuthorizerMetrics {
     pub questions: Family<QuestionResult, IntCounter>,
     /// From the complete question to its answer, in seconds.
     pub question_duration: Histogram,
+    /// Clients that were allowed with a certificate for servers only.
+    pub server_auth_clients: IntCounter,
     key_checks: Family<VerdictKind, IntCounter>,
     key_actions: Family<KeyAction, IntCounter>,
     name_checks: Family<NameResult, IntCounter>,
@@ -60,6 +62,7 @@ pub(super) struct AuthorizerSeries {
     key_checks: IntCounterVec,
     key_actions: IntCounterVec,
     name_checks: IntCounterVec,
+    server_auth_clients: IntCounterVec,
 }
 
 impl AuthorizerSeries {
@@ -67,7 +70,7 @@ impl AuthorizerSeries {
     #[rustfmt::skip] // a table
     pub(super) fn register(
         registry: &Registry,
-        [key_checks, key_actions, name_checks]: [&IntCounterVec; 3],
+        [key_checks, key_actions, name_checks, server_auth_clients]: [&IntCounterVec; 4],
     ) -> Result<Self, prometheus::Error> {
         let duration = HistogramOpts::new("question_duration_seconds", "Time from a complete question of another proxy to its answer.");
         let duration = duration.namespace(NAMESPACE).buckets(QUESTION_BUCKETS.to_vec());
@@ -78,6 +81,7 @@ impl AuthorizerSeries {
             key_checks: key_checks.clone(),
             key_actions: key_actions.clone(),
             name_checks: name_checks.clone(),
+            server_auth_clients: server_auth_clients.clone(),
         })
     }
 
@@ -86,6 +90,7 @@ impl AuthorizerSeries {
             askers_active: self.askers_active.with_label_values(&[name]),
             questions: Family::from_vec(&self.questions, &[name]),
             question_duration: self.question_duration.with_label_values(&[name]),
+            server_auth_clients: self.server_auth_clients.with_label_values(&[name]),
             key_checks: Family::from_vec(&self.key_checks, &[name, JudgedAt::Asked.as_str()]),
             key_actions: Family::from_vec(&self.key_actions, &[name]),
             name_checks: Family::from_vec(&self.name_checks, &[name, JudgedAt::Asked.as_str()]),

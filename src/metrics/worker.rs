@@ -61,6 +61,8 @@ pub struct ServiceMetrics {
     pub handshake_duration: Histogram,
     checks: [StageChecks; 3],
     key_actions: Family<KeyAction, IntCounter>,
+    /// Clients that were admitted with a certificate for servers only.
+    pub server_auth_clients: IntCounter,
     /// Requests by status class.
     pub requests: Family<CodeClass, IntCounter>,
     own_responses: Family<OwnStatus, IntCounter>,
@@ -97,7 +99,12 @@ impl WorkerMetrics {
         services.iter().for_each(|service| drop(series.of_service(service)));
         let asked = AuthorizerSeries::register(
             &registry,
-            [&series.key_checks, &series.key_actions, &series.name_checks],
+            [
+                &series.key_checks,
+                &series.key_actions,
+                &series.name_checks,
+                &series.server_auth_clients,
+            ],
         )?;
         authorizers.iter().for_each(|authorizer| drop(asked.of_authorizer(authorizer)));
         let waits = counters(
@@ -236,6 +243,7 @@ struct Series {
     key_checks: prometheus::IntCounterVec,
     key_actions: prometheus::IntCounterVec,
     name_checks: prometheus::IntCounterVec,
+    server_auth_clients: prometheus::IntCounterVec,
     requests: prometheus::IntCounterVec,
     own_responses: prometheus::IntCounterVec,
     request_duration: HistogramVec,
@@ -264,6 +272,7 @@ impl Series {
             key_checks: counters("key_checks_total", "Verdicts on client keys: one for each connection, and while it is open one more after each reload and after each answer that changes the verdict.", &["service", "stage", "verdict"])?,
             key_actions: counters("key_actions_total", "Actions that followed the verdicts on client keys.", &["service", "action"])?,
             name_checks: counters("name_checks_total", "Results of the rules by name, for services and authorizers that have any: one for each client whose key the policy accepts, and while its connection is open one more after each reload.", &["service", "stage", "result"])?,
+            server_auth_clients: counters("server_auth_clients_total", "Clients that were admitted with certificates for servers only: one for each connection or question.", &["service"])?,
             requests: counters("requests_total", "Requests by status class of the response.", &["service", "code"])?,
             own_responses: counters("own_responses_total", "Responses that keygate made itself because of the request or its client, by status.", &["service", "status"])?,
             request_duration: seconds("request_duration_seconds", "Time from the request head to the end of the response.", REQUEST_BUCKETS)?,
@@ -295,6 +304,7 @@ impl Series {
                 checks(JudgedAt::Resumption),
             ],
             key_actions: Family::from_vec(&self.key_actions, &[service]),
+            server_auth_clients: self.server_auth_clients.with_label_values(&[service]),
             requests: Family::from_vec(&self.requests, &[service]),
             own_responses: Family::from_vec(&self.own_responses, &[service]),
             request_duration: self.request_duration.with_label_values(&[service]),

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use keygate_core::guard::{Decision, JudgedAt, Judgement, NameCheck, RejectWith};
-use keygate_core::tls::{ClientIdentity, Handshake, HandshakeResult};
+use keygate_core::tls::{ClientIdentity, Handshake, HandshakeResult, is_for_servers};
 use keygate_wire::client_io::{ClientIo, detect_vanished};
 use keygate_wire::lingering_close::{self, LINGER_TIME};
 use keygate_wire::permit::ledger::Holder;
@@ -276,7 +276,16 @@ async fn admit(worker: Rc<Worker>, established: Established) -> Option<Admitted>
     }
     if !is_rejected {
         let presented = identity.presented();
-        identity.with_path(|path| worker.record_admitted(&service, path, presented));
+        identity.with_path(|path| {
+            worker.record_admitted(&service, path, presented);
+            if service.config.accept_server_auth_until.is_some()
+                && path.iter().any(|it| is_for_servers(it))
+            {
+                metrics.server_auth_clients.inc();
+                let (peer, log) = (identity.peer(), &worker.refusal_log);
+                log.server_auth(peer, &service, path, &judgement, judged_at);
+            }
+        });
     }
     let tls_facts = worker.access_log.is_some().then(|| Box::new(TlsFacts::new(&stream)));
     let alpn = stream.state().alpn_protocol();

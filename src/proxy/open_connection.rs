@@ -16,7 +16,7 @@ use std::time::{Instant, SystemTime};
 use hyper::StatusCode;
 use hyper::header::{HeaderName, HeaderValue};
 use keygate_core::guard::{Decision, Depth, JudgedAt, Judgement, OpenQuestions, Verdict};
-use keygate_core::tls::{self, CertificateSummary, ClientIdentity, HandshakeResult, PathExpiry};
+use keygate_core::tls::{self, CertificateSummary, ClientIdentity, HandshakeResult};
 use keygate_wire::permit::ClientKey;
 use tracing::info;
 
@@ -350,28 +350,20 @@ impl OpenConnection {
     ) -> usize {
         let verifier = &*service.client_verifier;
         let (peer, name) = (self.identity.peer(), &service.config.name);
-        if is_new_verifier {
-            if let Err(error) = self.identity.verify_again(verifier, time) {
-                let result = HandshakeResult::of(&error);
-                if let (HandshakeResult::NotVouched, Some(leaf)) = (result, self.identity.leaf()) {
-                    let (address, stage) = (Some(peer.ip()), JudgedAt::Reload);
-                    refusal_log.remember_not_vouched(address, name, leaf, stage);
-                }
-                let (result, error) = (result.as_str(), tls::tls_error(&error));
-                info!(%peer, service = %name, result, error, "client certificate is no longer accepted, closing connection");
-                self.evict(forbidden("the client certificate is no longer accepted"));
-            }
-            return VERIFICATION_WORK;
+        if !is_new_verifier && !self.identity.is_due_for_check(time) {
+            return 0;
         }
-        match self.identity.check_expiry(verifier, time) {
-            PathExpiry::Unexpired => 0,
-            PathExpiry::Replaced => VERIFICATION_WORK,
-            PathExpiry::Expired => {
-                info!(%peer, service = %name, "client certificate has expired, closing connection");
-                self.evict(forbidden("the client certificate has expired"));
-                VERIFICATION_WORK
+        if let Err(error) = self.identity.verify_again(verifier, time) {
+            let result = HandshakeResult::of(&error);
+            if let (HandshakeResult::NotVouched, Some(leaf)) = (result, self.identity.leaf()) {
+                let (address, stage) = (Some(peer.ip()), JudgedAt::Reload);
+                refusal_log.remember_not_vouched(address, name, leaf, stage);
             }
+            let (result, error) = (result.as_str(), tls::tls_error(&error));
+            info!(%peer, service = %name, result, error, "client certificate is no longer accepted, closing connection");
+            self.evict(forbidden("the client certificate is no longer accepted"));
         }
+        VERIFICATION_WORK
     }
 
     /// Takes the service's configuration and the routes from a new snapshot.

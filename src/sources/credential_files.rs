@@ -1,6 +1,7 @@
 //! The certificate and key files of a service or an authorizer, and how they are used.
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use keygate_core::guard::{AllowRules, Policy};
 use keygate_core::tls::CertificateRole;
@@ -39,6 +40,7 @@ pub(crate) struct CredentialFiles<'a> {
     pub(super) expired_crl: ExpiredCrl,
     pub(super) mode: ClientAuthMode,
     pub(super) revocation: RevocationDepth,
+    pub(super) accept_server_auth_until: Option<SystemTime>,
     pub(super) max_new_hits: Option<usize>,
     pub(super) upstream: Option<(&'a UpstreamTlsConfig, Protocol)>,
     pub(super) is_authorizer: bool,
@@ -156,6 +158,7 @@ impl NamesCredentials for ServiceConfig {
             expired_crl: self.expired_crl,
             mode: self.client_auth_mode,
             revocation: self.revocation,
+            accept_server_auth_until: self.accept_server_auth_until,
             max_new_hits: self.max_new_hits,
             upstream: self.upstream.tls.as_ref().map(|tls| (tls, self.protocol)),
             is_authorizer: false,
@@ -192,6 +195,7 @@ impl NamesCredentials for AuthorizerConfig {
             expired_crl: self.client_auth.expired_crl,
             mode: self.client_auth.mode,
             revocation: self.client_auth.revocation,
+            accept_server_auth_until: self.client_auth.accept_server_auth_until,
             max_new_hits: self.client_auth.max_new_hits,
             upstream: None,
             is_authorizer: true,

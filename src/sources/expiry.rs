@@ -1,7 +1,7 @@
 //! Expiry of certificates, CAs, CRLs and exceptions, for `/status` and the status page.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use keygate_core::guard::Exception;
 use keygate_core::spki;
@@ -14,6 +14,9 @@ use super::warning::expires_soon_from;
 /// Remaining time below which a CRL expires soon, in seconds: 8 hours, as in the alert
 /// `KeygateCrlRunningOut`.
 const CRL_SOON: u64 = 8 * 3600;
+/// Remaining time below which certificates for servers are soon rejected, in seconds: 30 days, because
+/// clients need others.
+const SERVER_AUTH_SOON: u64 = 30 * 86_400;
 /// Remaining time below which an exception expires soon, a week.
 pub(super) const EXCEPTION_NOTICE: Duration = Duration::from_secs(7 * 86_400);
 
@@ -24,7 +27,7 @@ pub struct Expiry {
     pub kind: &'static str,
     /// Name of the service or authorizer, or the key and the reason of an exception.
     pub subject: String,
-    /// Path of the file; `None` for an exception, which the configuration has.
+    /// Path of the file; `None` for a date that the configuration has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// When it expires.
@@ -45,6 +48,8 @@ pub enum ExpiryState {
 }
 
 impl Expiry {
+    /// The kind of the date until which a service accepts certificates for servers.
+    pub const SERVER_AUTH: &str = "acceptance of certificates for servers";
     /// The kind of an exception.
     pub const EXCEPTION: &str = "exception";
 
@@ -85,6 +90,14 @@ impl Expiry {
         let (subject, soon_from) = (owner.to_owned(), next_update.saturating_sub(CRL_SOON));
         let path = Some(path.display().to_string());
         Self { kind: "revocation list", subject, path, at: next_update, soon_from }
+    }
+
+    /// The date until which a service or authorizer accepts certificates for servers.
+    pub(super) fn of_server_auth(owner: &str, until: SystemTime) -> Self {
+        let at = unix_time::seconds(until);
+        let soon_from = at.saturating_sub(SERVER_AUTH_SOON);
+        let subject = owner.to_owned();
+        Self { kind: Self::SERVER_AUTH, subject, path: None, at, soon_from }
     }
 
     /// An exception.

@@ -87,7 +87,9 @@ impl ServiceCredentials {
         let client_verifier = None;
         let mut credentials = Self { server, asker_ca, clients, upstream, client_verifier };
         let settings = |files: CredentialFiles<'_>| {
-            (files.mode, files.expired_crl, files.revocation, files.rules.map(AllowRules::kinds))
+            let rules = files.rules.map(AllowRules::kinds);
+            let until = files.accept_server_auth_until;
+            (files.mode, files.expired_crl, files.revocation, rules, until)
         };
         match before {
             Some((before, files_before))

@@ -39,6 +39,7 @@ mod admission {
     mod revocation_files;
     mod revocation_points;
     mod revocation_updates;
+    mod server_auth;
     mod sessions;
     mod weak_keys;
 }

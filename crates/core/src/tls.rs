@@ -40,7 +40,7 @@ pub use self::{
         CrlWarning, Crls, IntermediateError, MAX_CLOCK_SKEW, RevocationList, issued_any,
     },
     handshake_result::HandshakeResult,
-    identity::{ClientIdentity, PathExpiry},
+    identity::ClientIdentity,
     server_config::{Judging, asker_config, server_config},
 };
 pub use self::{
@@ -50,7 +50,7 @@ pub use self::{
     file_content::FileContent,
     handshake::{Handshake, RejectedClient},
     path::VerifiedPath,
-    path_rules::PathProblem,
+    path_rules::{PathProblem, is_for_servers},
     settings::{AlpnProtocol, ExpiredCrl, RevocationDepth, ServerSettings, TlsVersion},
     trust_anchors::{AnchorCounts, AnchorKind, TrustAnchors, certificates, trust_anchors},
     verifier::{Deferral, KeyVerifier},

@@ -21,8 +21,8 @@ fn expiring(index: usize, expiry: &Expiry, now: u64) -> Option<Attention> {
     let path = expiry.path.as_ref().map(|path| format!(": {path}")).unwrap_or_default();
     let (at, row) = (format!("{}{path}", utc(expiry.at)), expiry_row(index));
     match (expiry.state(now), expiry.kind) {
-        // The client of such an exception is rejected, as it was planned.
-        (ExpiryState::Expired, Expiry::EXCEPTION) => {
+        // Their clients are rejected, as it was planned.
+        (ExpiryState::Expired, Expiry::EXCEPTION | Expiry::SERVER_AUTH) => {
             Some(amber(subject, format!("expired at {at}"), row))
         }
         (ExpiryState::Expired, _) => Some(red(subject, format!("expired at {at}"), row)),

@@ -176,6 +176,7 @@ pub(in crate::config) fn client_checks(checks: &ClientChecks, input: &Input<'_>)
         ("crls", !checks.crls.is_empty()),
         ("expired_crl", input.sets("expired_crl")),
         ("revocation", input.sets("revocation")),
+        ("accept_server_auth_until", checks.accept_server_auth_until.is_some()),
     ];
     for (key, _) in needs.into_iter().filter(|(_, is_set)| *is_set) {
         if !checks.has_cas() {

@@ -57,6 +57,7 @@ impl Takes for ServiceConfig {
             crls: auth.crls,
             expired_crl: auth.expired_crl,
             revocation: auth.revocation,
+            accept_server_auth_until: auth.accept_server_auth_until,
             max_new_hits: auth.max_new_hits,
             client_auth_mode: auth.mode,
             forward: raw.forward,

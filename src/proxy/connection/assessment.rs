@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use keygate_core::guard::{Decision, Judgement, OpenQuestions};
-use keygate_core::tls::{ClientIdentity, PathExpiry};
+use keygate_core::tls::ClientIdentity;
 use keygate_wire::tls_stream::TlsStream;
 use tokio::net::TcpStream;
 use tracing::debug;
@@ -33,12 +33,10 @@ impl Assessment {
         let service = snapshot.current(handshake_service).map(Arc::clone)?;
         let now = SystemTime::now();
         let verifier = &service.client_verifier;
-        let is_outdated = if Arc::ptr_eq(&handshake_service.client_verifier, verifier) {
-            identity.check_expiry(verifier, now) == PathExpiry::Expired
-        } else {
-            identity.verify_again(verifier, now).is_err()
-        };
-        if is_outdated {
+        let is_new_verifier = !Arc::ptr_eq(&handshake_service.client_verifier, verifier);
+        if (is_new_verifier || identity.is_due_for_check(now))
+            && identity.verify_again(verifier, now).is_err()
+        {
             let metrics = worker.service_metrics(handshake_service);
             metrics.connections.of(ConnectionResult::Rejected).inc();
             let (peer, service) = (identity.peer(), &service.config.name);

@@ -120,7 +120,9 @@ impl<C: NamesCredentials + Clone + PartialEq> CredentialSource<C> {
         let crls = credentials.crls().lists().into_iter();
         let crl = crls.min_by_key(|(list, _)| list.next_update);
         let crl = crl.map(|(list, path)| Expiry::of_crl(self.name(), list.next_update, path));
-        expiries.into_values().chain(crl).collect()
+        let until = files.accept_server_auth_until;
+        let until = until.map(|until| Expiry::of_server_auth(self.name(), until));
+        expiries.into_values().chain(crl).chain(until).collect()
     }
 }
 

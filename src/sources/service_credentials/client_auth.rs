@@ -217,6 +217,9 @@ impl ClientAuth {
         if !files.bound_cas.is_empty() {
             verifier = verifier.with_bound_cas(self.cas.bound(files));
         }
+        if let Some(until) = files.accept_server_auth_until {
+            verifier = verifier.accept_server_auth_until(until);
+        }
         if files.is_authorizer {
             verifier = verifier.with_intermediates(self.cas.intermediates.clone());
         }

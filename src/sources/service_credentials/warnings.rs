@@ -49,8 +49,11 @@ impl ServiceCredentials {
         let of_clients = |ca: &_| cas.file_of(ca).map(|it| certificate(it.key, &it.path));
         let of_askers = |_: &_| files.asker_ca.map(|path| certificate("tls.client_ca", path));
         let own = self.key_pair().and_then(|server| server.cert.first());
+        let until = files.accept_server_auth_until;
         let mut warn = |anchors: &TrustAnchors, file_of: &dyn Fn(&_) -> Option<CertificateFile>| {
-            for (ca, problem) in anchors.problems(own, self.crls()) {
+            for (ca, problem) in
+                anchors.problems(own, self.crls(), until.is_some_and(|it| now < it))
+            {
                 let file = file_of(ca);
                 warnings.extend(file.map(|it| Warning::trust_anchor_unusable(&it, &problem)));
             }

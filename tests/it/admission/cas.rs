@@ -145,7 +145,7 @@ fn validate_tells_the_trust_anchors_apart_and_names_those_that_admit_nobody() {
     let output = output_text(&validate(&pki));
     for expected in [
         "CN=Critical CA has a critical extension that is not supported",
-        "its extended key usage has no clientAuth",
+        "its extended key usage has serverAuth only",
         "is the service's own certificate, and no CA",
     ] {
         assert!(output.contains(expected), "{expected}: {output}");

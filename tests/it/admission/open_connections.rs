@@ -1,7 +1,7 @@
 //! Reloads with open connections: clients that the new snapshot rejects are evicted, and no others.
 //!
 //! Guards: `judge_again` in `src/proxy/open_connection.rs`, `self.evict` in
-//! `src/proxy/open_connection.rs`, `judge_all` in `src/workers/event_loop.rs`, `check_expiry` in
+//! `src/proxy/open_connection.rs`, `judge_all` in `src/workers/event_loop.rs`, `is_due_for_check` in
 //! `src/proxy/open_connection.rs` for expired certificates, `verify_again` in
 //! `src/proxy/open_connection.rs` for CAs and revocation lists.
 
@@ -273,7 +273,8 @@ fn a_connection_does_not_outlive_the_certificate_of_its_client() {
     // Times in certificates are whole seconds.
     assert!(SystemTime::now() + Duration::from_secs(1) >= ends, "not before its time");
     scene.keygate.wait_for("a line", |line| {
-        line["message"] == "client certificate has expired, closing connection"
+        line["message"] == "client certificate is no longer accepted, closing connection"
+            && line["result"] == "expired"
     });
     send_get(&mut good);
 }

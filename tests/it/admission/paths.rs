@@ -4,7 +4,7 @@
 //! Guards: `MAX_CERTIFICATES` in `crates/core/src/tls/client_verifier.rs` (number of certificates), `fn check` in
 //! `crates/core/src/tls/client_verifier/search.rs` (dates of trust anchors), `fn judge_handshake` in
 //! `crates/core/src/tls/verifier.rs` (nothing is judged before the proof of possession), `fn with_path` and
-//! `fn check_expiry` in `crates/core/src/tls/identity.rs`, `verify_again` in `src/proxy/open_connection.rs`.
+//! `fn is_due_for_check` in `crates/core/src/tls/identity.rs`, `verify_again` in `src/proxy/open_connection.rs`.
 
 use std::fs::write;
 use std::io::Read;
@@ -303,8 +303,10 @@ fn an_open_connection_ends_with_the_path_of_its_client() {
         let last = first + LATER - Duration::from_secs(1);
         assert!(SystemTime::now() >= last, "not before its time");
     }
-    let expired = "client certificate has expired, closing connection";
-    keygate.wait_for_lines("both lines", 2, |line| line["message"] == expired);
+    let closed = "client certificate is no longer accepted, closing connection";
+    keygate.wait_for_lines("both lines", 2, |line| {
+        line["message"] == closed && line["result"] == "expired"
+    });
 }
 
 #[test]

@@ -23,7 +23,7 @@ const DASHBOARD: &str = include_str!("../../../deploy/grafana/keygate.json");
 const ALERTS: &str = include_str!("../../../docs/alerts.md");
 
 /// Metrics that neither an alert nor the dashboard uses.
-const LEFT_OUT: [(&str, &str); 15] = [
+const LEFT_OUT: [(&str, &str); 16] = [
     ("keygate_buffer_limit_bytes", "it does not change while the process runs"),
     (
         "keygate_buffered_bytes",
@@ -65,6 +65,10 @@ const LEFT_OUT: [(&str, &str); 15] = [
     (
         "keygate_own_responses_total",
         "a part of the requests with 4xx, for the condition of the status page",
+    ),
+    (
+        "keygate_server_auth_clients_total",
+        "the status page counts the clients, and the report names them",
     ),
     (
         "keygate_weak_key_checks_total",

@@ -4,7 +4,6 @@
 //! same bounds. `docs/decisions/client-cas.md` has the reasons.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 
 use rustls::CertificateError;
@@ -12,7 +11,7 @@ use rustls::pki_types::CertificateDer;
 use smallvec::SmallVec;
 
 use super::path_rules::subject_of;
-use super::verification_error::other;
+use super::verification_error::ClientProblem;
 use crate::guard::{NameBounds, NameKinds, VouchedNames};
 use crate::spki;
 
@@ -22,7 +21,7 @@ pub struct BoundCas {
     entries: Vec<Arc<NameBounds>>,
     /// The kinds of names that count, whatever entries list them.
     kinds: NameKinds,
-    /// The entries of a CA or pin, by its key.
+    /// The entries of a CA or pin, by each encoding of its key.
     by_key: HashMap<Box<[u8]>, SmallVec<[usize; 1]>>,
 }
 
@@ -41,7 +40,10 @@ impl BoundCas {
         self.entries.push(Arc::clone(bounds));
         self.kinds = self.kinds.union(bounds.kinds());
         for certificate in certificates {
-            self.by_key.entry(key_of(certificate).into()).or_default().push(entry);
+            // Another CA may have certified the key in another encoding.
+            spki::for_each_related(key_of(certificate), |_, key| {
+                self.by_key.entry(key.into()).or_default().push(entry);
+            });
         }
     }
 
@@ -85,28 +87,13 @@ impl Vouchers<'_> {
         let bounds = entries.filter_map(|entry| self.cas.entries.get(*entry));
         let name = self.names.beyond(bounds.map(AsRef::as_ref));
         let ca = subject_of(ca).chars().take(100).collect(); // a line of the log has room for both
-        Err(other(NotVouched { ca, name }))
+        Err(ClientProblem::NotVouched { ca, name }.into())
     }
 }
 
 /// The key of a CA. A certificate whose key cannot be read is no trust anchor, and on no path.
 fn key_of(ca: &[u8]) -> &[u8] {
     spki::of_certificate(ca).unwrap_or_default()
-}
-
-/// A certificate with a name that a CA on its path may not vouch for.
-#[derive(Clone, thiserror::Error)]
-#[error("{ca} may not vouch for {name}")]
-pub(super) struct NotVouched {
-    ca: Box<str>,
-    name: String,
-}
-
-// rustls writes the debug form of an error of others into its message.
-impl fmt::Debug for NotVouched {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{self}")
-    }
 }
 
 #[cfg(test)]

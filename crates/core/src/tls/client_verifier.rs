@@ -11,19 +11,19 @@ mod search;
 mod signature_budget;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{DigitallySignedStruct, DistinguishedName, SignatureScheme};
+use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, SignatureScheme};
 
 pub use self::presented::PresentedPath;
 use self::revocation::Revocation;
 use super::handshake::{self, VerifiedClient};
-use super::verification_error::{TooManyCertificates, other};
+use super::verification_error::ClientProblem;
 use super::{BoundCas, Crls, chain_cache::ChainCache, path::StoredPath};
 use super::{TrustAnchors, VerifiedPath};
 use crate::tls::{ExpiredCrl, RevocationDepth};
@@ -46,6 +46,8 @@ pub struct ClientVerifier {
     revocation: Option<Revocation>,
     /// The CAs that may vouch for some names only; `None` if each may vouch for all.
     bound_cas: Option<BoundCas>,
+    /// The last second in which certificates for servers are accepted, since the Unix epoch.
+    server_auth_until: Option<Duration>,
     pub(super) chains: Option<ChainCache>,
 }
 
@@ -62,6 +64,7 @@ impl ClientVerifier {
             intermediates: Vec::new(),
             revocation: None,
             bound_cas: None,
+            server_auth_until: None,
             chains: None,
         }
     }
@@ -86,6 +89,20 @@ impl ClientVerifier {
     pub fn with_bound_cas(self, bound_cas: BoundCas) -> Self {
         let chains = self.chains.map(|_| ChainCache::default());
         Self { bound_cas: Some(bound_cas), chains, ..self }
+    }
+
+    /// Accepts certificates whose only purpose is serverAuth, until this time. The path of such a
+    /// client expires then.
+    #[must_use]
+    pub fn accept_server_auth_until(self, end: SystemTime) -> Self {
+        let end = end.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let server_auth_until = end.checked_sub(Duration::from_secs(1));
+        let chains = self.chains.map(|_| ChainCache::default());
+        Self { server_auth_until, chains, ..self }
+    }
+
+    fn accepts_server_auth(&self, now: UnixTime) -> bool {
+        self.server_auth_until.is_some_and(|last| now.as_secs() <= last.as_secs())
     }
 
     /// Keeps verified chains in bounded memory of each thread. A client that presents the same
@@ -130,7 +147,8 @@ fn check_count(intermediates: &[CertificateDer<'_>]) -> Result<(), rustls::Error
     let presented = intermediates.len().saturating_add(1);
     if presented > MAX_CERTIFICATES {
         let allowed = MAX_CERTIFICATES;
-        return Err(other(TooManyCertificates { presented, allowed }).into());
+        let problem = ClientProblem::TooManyCertificates { presented, allowed };
+        return Err(CertificateError::from(problem).into());
     }
     Ok(())
 }

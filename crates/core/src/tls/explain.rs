@@ -3,14 +3,16 @@
 //! rustls and webpki print the names of their variants and times in seconds since the Unix epoch.
 
 use std::io;
-use std::time::Duration;
 
-use rustls::pki_types::{UnixTime, pem};
-use rustls::{CertificateError, Error};
-use x509_cert::der::DateTime;
+use rustls::pki_types::pem;
+use rustls::{CertificateError, Error, ExtendedKeyPurpose};
 
-use super::bound_cas::NotVouched;
+use super::verification_error::ClientProblem;
 use crate::regular_file::cause;
+use crate::unix_time::utc;
+
+/// Why the certificate of a server is no certificate of a client.
+const SERVER_AUTH_ONLY: &str = "the extended key usage of the certificate has serverAuth only; issue it with clientAuth: until then, client_auth.accept_server_auth_until accepts it";
 
 /// The cause of a failed handshake.
 #[must_use]
@@ -45,22 +47,26 @@ fn certificate_error(error: &CertificateError) -> String {
         }
         CertificateError::Expired => "the certificate has expired".to_owned(),
         CertificateError::ExpiredContext { not_after, .. } => {
-            format!("the certificate expired at {}", at(not_after))
+            format!("the certificate expired at {}", utc(not_after.as_secs()))
         }
         CertificateError::ExpiredRevocationList => "certificate revocation list expired".to_owned(),
         CertificateError::ExpiredRevocationListContext { next_update, .. } => {
-            format!("certificate revocation list expired at {}", at(next_update))
+            format!("certificate revocation list expired at {}", utc(next_update.as_secs()))
         }
         CertificateError::InvalidPurpose => {
             "the certificate does not allow extended key usage for this purpose".to_owned()
         }
+        CertificateError::InvalidPurposeContext {
+            required: ExtendedKeyPurpose::ClientAuth,
+            presented,
+        } if *presented == [ExtendedKeyPurpose::ServerAuth] => SERVER_AUTH_ONLY.to_owned(),
         CertificateError::NotValidYet => "the certificate is not valid yet".to_owned(),
         CertificateError::NotValidYetContext { not_before, .. } => {
-            format!("the certificate is not valid before {}", at(not_before))
+            format!("the certificate is not valid before {}", utc(not_before.as_secs()))
         }
         CertificateError::Other(other) => match other.0.downcast_ref::<webpki::Error>() {
             Some(error) => path_error(error),
-            None if other.0.is::<NotVouched>() => other.0.to_string(),
+            None if other.0.is::<ClientProblem>() => other.0.to_string(),
             None => plain(&other.0.to_string()),
         },
         CertificateError::Revoked => "the certificate is revoked".to_owned(),
@@ -80,14 +86,6 @@ fn certificate_error(error: &CertificateError) -> String {
         }
         other => plain(&other.to_string()),
     }
-}
-
-/// A time for people, such as `2026-11-21 10:53:50 UTC`. No certificate has a time after the year
-/// 9999.
-fn at(time: &UnixTime) -> String {
-    let time = DateTime::from_unix_duration(Duration::from_secs(time.as_secs()));
-    let text = |time: DateTime| time.to_string().replace('T', " ").replace('Z', " UTC");
-    time.map_or_else(|_| "a time after the year 9999".to_owned(), text)
 }
 
 #[expect(
@@ -159,7 +157,9 @@ fn plain(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
+    use rustls::pki_types::UnixTime;
     use rustls::{AlertDescription, InvalidMessage, OtherError};
 
     use super::*;
@@ -191,6 +191,14 @@ mod tests {
             (
                 Error::InvalidMessage(InvalidMessage::InvalidContentType),
                 "received corrupt message of type invalid content type",
+            ),
+            (
+                CertificateError::InvalidPurposeContext {
+                    required: ExtendedKeyPurpose::ClientAuth,
+                    presented: vec![ExtendedKeyPurpose::ServerAuth],
+                }
+                .into(),
+                SERVER_AUTH_ONLY,
             ),
             (Error::NoCertificatesPresented, "peer sent no certificates"),
         ] {

@@ -4,90 +4,49 @@ use std::io;
 
 use rustls::{AlertDescription, CertificateError, Error};
 
-use super::bound_cas::NotVouched;
+use super::verification_error::ClientProblem;
 use crate::guard::NameCheck;
+use crate::named::named;
 
-/// The outcome of a TLS handshake with a client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HandshakeResult {
-    /// The client did not prove possession of the key of its certificate.
-    BadSignature,
-    /// The client sent an alert that is not about a certificate, or the connection broke.
-    ClientGone,
-    /// The policy rejected the client's key.
-    Compromised,
-    /// The client's certificate has expired or is not valid yet.
-    Expired,
-    /// The client sent no certificate.
-    NoCertificate,
-    /// No rule of the service names the client.
-    NotAllowed,
-    /// The client does not speak TLS.
-    NotTls,
-    /// A CA of the client may not vouch for a name of its certificate.
-    NotVouched,
-    /// The handshake succeeded.
-    Ok,
-    /// The client sent HTTP without TLS, and got 400.
-    PlainHttp,
-    /// The client's certificate is revoked, or its revocation status is unknown.
-    Revoked,
-    /// The client rejected the certificate of the service.
-    ServiceRejected,
-    /// The handshake exceeded its timeout.
-    Timeout,
-    /// The client's certificate does not lead to a trust anchor.
-    UnknownIssuer,
-    /// No service has the server name that the client sent.
-    UnknownName,
-    /// No common protocol or algorithm, or a certificate for another purpose.
-    Unsupported,
+named! {
+    /// The outcome of a TLS handshake with a client.
+    pub enum HandshakeResult {
+        /// The client did not prove possession of the key of its certificate.
+        BadSignature = "bad_signature",
+        /// The client sent an alert that is not about a certificate, or the connection broke.
+        ClientGone = "client_gone",
+        /// The policy rejected the client's key.
+        Compromised = "compromised",
+        /// The client's certificate has expired or is not valid yet.
+        Expired = "expired",
+        /// The client sent no certificate.
+        NoCertificate = "no_certificate",
+        /// No rule of the service names the client.
+        NotAllowed = NameCheck::NOT_ALLOWED,
+        /// The client does not speak TLS.
+        NotTls = "not_tls",
+        /// A CA of the client may not vouch for a name of its certificate.
+        NotVouched = "not_vouched",
+        /// The handshake succeeded.
+        Ok = "ok",
+        /// The client sent HTTP without TLS, and got 400.
+        PlainHttp = "plain_http",
+        /// The client's certificate is revoked, or its revocation status is unknown.
+        Revoked = "revoked",
+        /// The client rejected the certificate of the service.
+        ServiceRejected = "service_rejected",
+        /// The handshake exceeded its timeout.
+        Timeout = "timeout",
+        /// The client's certificate does not lead to a trust anchor.
+        UnknownIssuer = "unknown_issuer",
+        /// No service has the server name that the client sent.
+        UnknownName = "unknown_name",
+        /// No common protocol or algorithm, or a certificate for another purpose.
+        Unsupported = "unsupported",
+    }
 }
 
 impl HandshakeResult {
-    /// Every outcome, in the order of declaration.
-    pub const ALL: [Self; 16] = [
-        Self::BadSignature,
-        Self::ClientGone,
-        Self::Compromised,
-        Self::Expired,
-        Self::NoCertificate,
-        Self::NotAllowed,
-        Self::NotTls,
-        Self::NotVouched,
-        Self::Ok,
-        Self::PlainHttp,
-        Self::Revoked,
-        Self::ServiceRejected,
-        Self::Timeout,
-        Self::UnknownIssuer,
-        Self::UnknownName,
-        Self::Unsupported,
-    ];
-
-    /// The label value in metrics and the field value in logs.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::BadSignature => "bad_signature",
-            Self::ClientGone => "client_gone",
-            Self::Compromised => "compromised",
-            Self::Expired => "expired",
-            Self::NoCertificate => "no_certificate",
-            Self::NotAllowed => NameCheck::NOT_ALLOWED,
-            Self::NotTls => "not_tls",
-            Self::NotVouched => "not_vouched",
-            Self::Ok => "ok",
-            Self::PlainHttp => "plain_http",
-            Self::Revoked => "revoked",
-            Self::ServiceRejected => "service_rejected",
-            Self::Timeout => "timeout",
-            Self::UnknownIssuer => "unknown_issuer",
-            Self::UnknownName => "unknown_name",
-            Self::Unsupported => "unsupported",
-        }
-    }
-
     /// The class of an error that ended a handshake.
     #[must_use]
     pub fn from_error(error: &io::Error) -> Self {
@@ -141,7 +100,16 @@ fn from_certificate_error(error: &CertificateError) -> HandshakeResult {
         | CertificateError::ExpiredRevocationListContext { .. }
         | CertificateError::Revoked
         | CertificateError::UnknownRevocationStatus => HandshakeResult::Revoked,
-        CertificateError::Other(error) if error.0.is::<NotVouched>() => HandshakeResult::NotVouched,
+        CertificateError::Other(error) => match error.0.downcast_ref() {
+            Some(ClientProblem::NotVouched { .. }) => HandshakeResult::NotVouched,
+            Some(
+                ClientProblem::Path(_)
+                | ClientProblem::ShortKey
+                | ClientProblem::TooManyCertificates { .. }
+                | ClientProblem::UnknownPath,
+            )
+            | None => HandshakeResult::Unsupported,
+        },
         CertificateError::UnknownIssuer => HandshakeResult::UnknownIssuer,
         _ => HandshakeResult::Unsupported,
     }

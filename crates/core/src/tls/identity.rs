@@ -31,17 +31,6 @@ pub struct ClientIdentity {
 /// The certificates of a path, leaf first.
 type PathCertificates<'a> = SmallVec<[&'a CertificateDer<'a>; 4]>;
 
-/// The result of a check of the path's dates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PathExpiry {
-    /// The path has expired, and there is no other.
-    Expired,
-    /// The path had expired. Another path is in use and must be judged.
-    Replaced,
-    /// The path has not expired.
-    Unexpired,
-}
-
 impl ClientIdentity {
     /// The identity of the client that completed `handshake` on `connection`, where `verifier`
     /// verified it.
@@ -162,21 +151,9 @@ impl ClientIdentity {
         self.judged_at
     }
 
-    /// Verifies the client again if a certificate of its path has expired at `now`, the trust
-    /// anchor included. rustls calls no verifier for resumed sessions and open connections, both of
-    /// which can outlive the path.
-    #[must_use]
-    pub fn check_expiry(&self, verifier: &ClientVerifier, now: SystemTime) -> PathExpiry {
-        if !self.is_due_for_check(now) {
-            return PathExpiry::Unexpired;
-        }
-        match self.verify_again(verifier, now) {
-            Ok(()) => PathExpiry::Replaced,
-            Err(_) => PathExpiry::Expired,
-        }
-    }
-
-    /// Whether the next verification is due. A validity includes its last second.
+    /// Whether a certificate of the path has expired, the trust anchor included, and the client must
+    /// be verified again. rustls calls no verifier for resumed sessions and open connections, both of
+    /// which can outlive the path. A validity includes its last second.
     #[must_use]
     pub fn is_due_for_check(&self, now: SystemTime) -> bool {
         let since_epoch = now.duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -3,15 +3,14 @@
 //! OpenSSL's purpose `sslclient`, which nginx, HAProxy and Envoy use, has the same rules. Reading a
 //! certificate allocates nothing.
 
-use std::fmt;
-
+use rustls::pki_types::CertificateDer;
 use x509_cert::der::Decode;
 use x509_cert::name::Name;
 
 use crate::spki::{BOOLEAN, CertificateFields, Element, INTEGER, OID, SEQUENCE};
 
 /// A certificate that breaks a rule.
-#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{subject} {rule}")]
 pub struct PathProblem {
     /// Distinguished name of the subject.
@@ -40,20 +39,22 @@ pub(super) enum PathRule {
     PathLength,
     #[error("must not certify or be a TLS client: its extended key usage has no clientAuth")]
     Purpose,
+    #[error(
+        "must not certify or be a TLS client: its extended key usage has serverAuth only; client_auth.accept_server_auth_until accepts it for a time"
+    )]
+    ServerPurpose,
     #[error("is not of X.509 version 3")]
     Version,
-}
-
-// rustls writes the debug form of an error of others into its message.
-impl fmt::Debug for PathProblem {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{self}")
-    }
 }
 
 impl PathProblem {
     pub(super) fn new(rule: PathRule, certificate: &[u8]) -> Self {
         Self { subject: subject_of(certificate), rule }
+    }
+
+    /// Whether the certificate would be accepted if certificates for servers were.
+    pub(super) fn is_server_purpose(&self) -> bool {
+        self.rule == PathRule::ServerPurpose
     }
 }
 
@@ -73,7 +74,8 @@ const KEY_AGREEMENT: u8 = 0x08;
 const KEY_CERT_SIGN: u8 = 0x04;
 const CRL_SIGN: u8 = 0x02;
 
-/// The content octets of `id-kp-clientAuth`.
+/// The content octets of `id-kp-serverAuth` and `id-kp-clientAuth`.
+const SERVER_AUTH: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 1];
 const CLIENT_AUTH: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 2];
 
 /// Last octets of the identifiers of extensions below `id-ce`, 2.5.29.
@@ -98,6 +100,8 @@ pub(super) struct PathRules {
     pub(super) path_length: Option<usize>,
     /// Whether the extended key usage, if there is one, has clientAuth.
     allows_clients: bool,
+    /// Whether serverAuth is the only purpose of the extended key usage.
+    pub(super) is_for_servers: bool,
     has_unknown_critical: bool,
     /// The tags of the names, as bits, that the CA constrains and rustls-webpki does not check.
     unsupported_constraints: u16,
@@ -146,9 +150,11 @@ impl PathRules {
                 EXTENDED_KEY_USAGE => {
                     let mut purposes = content(extension.value)?;
                     rules.allows_clients = false;
+                    rules.is_for_servers = !purposes.is_empty();
                     while !purposes.is_empty() {
                         let purpose = Element::next(&mut purposes, OID)?.content;
                         rules.allows_clients |= purpose == CLIENT_AUTH;
+                        rules.is_for_servers &= purpose == SERVER_AUTH;
                     }
                 }
                 id if OTHERS.contains(&id) => {}
@@ -187,14 +193,17 @@ impl PathRules {
         if self.has_unknown_critical {
             return Some(PathRule::CriticalExtension);
         }
-        if !self.allows_clients {
-            return Some(PathRule::Purpose);
-        }
-        match self.is_ca {
+        let problem = match self.is_ca {
             // The serial number of a root is never looked up.
             true => (!self.may_issue()).then_some(PathRule::KeyCertSign),
             false => self.client_problem(),
-        }
+        };
+        // The purpose comes last, because it is the only rule with an exception.
+        problem.or(match (self.allows_clients, self.is_for_servers) {
+            (true, _) => None,
+            (false, true) => Some(PathRule::ServerPurpose),
+            (false, false) => Some(PathRule::Purpose),
+        })
     }
 
     /// Whether the CA may sign revocation lists (RFC 5280, 6.3.3 (f)).
@@ -207,6 +216,12 @@ impl PathRules {
     pub(super) fn has_unsupported_constraint_for(&self, client: &Self) -> bool {
         self.unsupported_constraints & client.names != 0
     }
+}
+
+/// Whether the extended key usage of a certificate has serverAuth only.
+#[must_use]
+pub fn is_for_servers(certificate: &CertificateDer<'_>) -> bool {
+    PathRules::new(certificate).is_some_and(|rules| rules.is_for_servers)
 }
 
 /// The content of a SEQUENCE.

@@ -153,11 +153,12 @@ impl TrustAnchors {
     }
 
     /// Why certificates admit nobody: they break a rule, are the `own` certificate of the service,
-    /// or are on a list of `crls`.
+    /// or are on a list of `crls`. If certificates for servers are accepted, they break no rule.
     pub fn problems(
         &self,
         own: Option<&CertificateDer<'_>>,
         crls: &Crls,
+        accepts_server_auth: bool,
     ) -> impl Iterator<Item = (&CertificateDer<'static>, String)> {
         let all = self.certificates.iter().zip(&self.facts);
         all.filter_map(move |(certificate, facts)| {
@@ -171,6 +172,9 @@ impl TrustAnchors {
                 return Some((certificate, format!("{} {own}", subject())));
             }
             let problem = facts.problem.as_ref()?;
+            if problem.is_server_purpose() && accepts_server_auth {
+                return None;
+            }
             Some((certificate, format!("{problem}; replace or remove it")))
         })
     }

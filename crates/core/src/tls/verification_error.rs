@@ -8,37 +8,47 @@ use std::sync::Arc;
 use rustls::{CertificateError, ExtendedKeyPurpose, OtherError};
 use webpki::{Error, KeyUsage};
 
-/// More certificates than a client may present.
-#[derive(thiserror::Error)]
-#[error("the client presented {presented} certificates; at most {allowed} are accepted")]
-pub(super) struct TooManyCertificates {
-    pub(super) presented: usize,
-    pub(super) allowed: usize,
-}
+use super::PathProblem;
 
-/// A policy for the whole path, in a handshake whose path was not recorded.
-#[derive(thiserror::Error)]
-#[error(
-    "the policy judges the whole path, which is not known: verify with `ClientVerifier`, and run the handshake in a `Handshake`"
-)]
-pub(super) struct UnknownPath;
+/// Why a client is rejected, in words of keygate.
+#[derive(Clone, thiserror::Error)]
+pub(super) enum ClientProblem {
+    /// A name that a CA on the path may not vouch for.
+    #[error("{ca} may not vouch for {name}")]
+    NotVouched { ca: Box<str>, name: String },
+    /// A certificate of the path, or a pin, breaks a rule.
+    #[error(transparent)]
+    Path(#[from] PathProblem),
+    /// The key of a client whose signature is not verified.
+    #[error("the RSA key of the client has less than 2,048 bits")]
+    ShortKey,
+    /// More certificates than a client may present.
+    #[error("the client presented {presented} certificates; at most {allowed} are accepted")]
+    TooManyCertificates { presented: usize, allowed: usize },
+    /// A policy for the whole path, in a handshake whose path was not recorded.
+    #[error(
+        "the policy judges the whole path, which is not known: verify with `ClientVerifier`, and run the handshake in a `Handshake`"
+    )]
+    UnknownPath,
+}
 
 // rustls writes the debug form of an error of others into its message.
-impl fmt::Debug for TooManyCertificates {
+impl fmt::Debug for ClientProblem {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{self}")
     }
 }
 
-impl fmt::Debug for UnknownPath {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{self}")
+impl From<PathProblem> for CertificateError {
+    fn from(problem: PathProblem) -> Self {
+        ClientProblem::from(problem).into()
     }
 }
 
-/// The error of rustls for any other error.
-pub(super) fn other(error: impl std::error::Error + Send + Sync + 'static) -> CertificateError {
-    CertificateError::Other(OtherError(Arc::new(error)))
+impl From<ClientProblem> for CertificateError {
+    fn from(problem: ClientProblem) -> Self {
+        Self::Other(OtherError(Arc::new(problem)))
+    }
 }
 
 /// The error of rustls for an error of rustls-webpki.
@@ -81,7 +91,7 @@ pub(super) fn certificate_error(error: Error) -> CertificateError {
                 public_key_algorithm_id: context.public_key_algorithm_id,
             }
         }
-        error => other(error),
+        error => CertificateError::Other(OtherError(Arc::new(error))),
     }
 }
 

@@ -5,7 +5,6 @@
 //! certificate can therefore neither raise an alarm nor reveal whether any key is in a filter.
 
 use std::fmt;
-use std::io;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -21,7 +20,7 @@ use rustls::{
 use smallvec::SmallVec;
 
 use super::handshake::{self, Handshake, VerifiedClient};
-use super::verification_error::{UnknownPath, other};
+use super::verification_error::ClientProblem;
 use crate::guard::{
     CurrentGuard, Decision, Depth, Guard, Judgement, NameCheck, Policy, RejectWith, VerdictKind,
 };
@@ -211,7 +210,7 @@ impl KeyVerifier {
                     .extend(path.map(|certificate| -> &'a CertificateDer<'a> { certificate }));
                 Ok(certificates)
             }
-            (Depth::Chain, None) => Err(other(UnknownPath)),
+            (Depth::Chain, None) => Err(ClientProblem::UnknownPath.into()),
         }
     }
 
@@ -258,8 +257,7 @@ impl KeyVerifier {
         let spki = spki::of_certificate(leaf).unwrap_or_default();
         let algorithm = PublicKey::parse(spki).algorithm();
         let is_short = matches!(algorithm, Algorithm::Rsa(..MIN_RSA_BITS));
-        let short =
-            || other(io::Error::other("the RSA key of the client has less than 2,048 bits"));
+        let short = || CertificateError::from(ClientProblem::ShortKey);
         if is_short { short().into() } else { error }
     }
 }

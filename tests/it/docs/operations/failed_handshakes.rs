@@ -164,7 +164,11 @@ fn every_failed_handshake_is_counted_logged_and_signalled_as_described() {
         (Some(&version_1), case("unsupported", "not of X.509 version 3", "certificate unknown")),
         (
             Some(&server),
-            case("unsupported", "does not allow extended key usage", "unsupported certificate"),
+            case(
+                "unsupported",
+                "the extended key usage of the certificate has serverAuth only",
+                "unsupported certificate",
+            ),
         ),
         (Some(good), Case { arguments: &OLD_TLS, ..case("unsupported", "", "handshake failure") }),
         (

@@ -116,8 +116,10 @@ impl<'a> VouchedNames<'a> {
                 }
                 CertificateName::Uri(id) if is_of_other_scheme(id) => false,
                 CertificateName::Uri(id) => {
-                    let first = *first_id.get_or_insert(id);
-                    is_mixed = is_mixed || !is_same_trust_domain(first, id);
+                    if trust_domain_of_id(id, |_| ()).is_some() {
+                        let first = *first_id.get_or_insert(id);
+                        is_mixed = is_mixed || !is_same_trust_domain(first, id);
+                    }
                     true
                 }
             };
@@ -153,11 +155,10 @@ impl<'a> VouchedNames<'a> {
     }
 }
 
-/// Whether two URIs are SPIFFE IDs of one trust domain. One that is no SPIFFE ID is within no
-/// bounds anyway.
+/// Whether two SPIFFE IDs are of one trust domain.
 fn is_same_trust_domain(one: &[u8], other: &[u8]) -> bool {
     let is_same = |one: &str| trust_domain_of_id(other, |other| one == other);
-    trust_domain_of_id(one, is_same).flatten().unwrap_or(true)
+    trust_domain_of_id(one, is_same).flatten().unwrap_or(false)
 }
 
 impl fmt::Display for CertificateName<'_> {

@@ -29,6 +29,22 @@ impl Ca {
         parameters(name).signed_by(other.issuer.key(), &self.issuer).unwrap().der().clone()
     }
 
+    fn cross_sign_compressed(&self, name: &str, other: &Self) -> CertificateDer<'static> {
+        struct Compressed(Vec<u8>);
+        impl rcgen::PublicKeyData for Compressed {
+            fn der_bytes(&self) -> &[u8] {
+                &self.0
+            }
+
+            fn algorithm(&self) -> &'static rcgen::SignatureAlgorithm {
+                &rcgen::PKCS_ECDSA_P256_SHA256
+            }
+        }
+        let point = rcgen::PublicKeyData::der_bytes(other.issuer.key());
+        let compressed = Compressed([&[2 + (point[64] & 1)], &point[1..33]].concat());
+        parameters(name).signed_by(&compressed, &self.issuer).unwrap().der().clone()
+    }
+
     fn leaf(&self, names: &[SanType]) -> CertificateDer<'static> {
         let mut leaf = CertificateParams::default();
         leaf.subject_alt_names = names.to_vec();
@@ -232,6 +248,18 @@ fn every_ca_on_the_path_is_bound_by_its_key() {
         let problem = verify(&cases, &forged, &[cross]).unwrap_err();
         assert!(problem.starts_with("CN=Bar CA may not vouch"), "{problem}");
     }
+    // Nor does another encoding of the key.
+    let cross = any.cross_sign_compressed("Bar CA", &bar);
+    let cross = std::slice::from_ref(&cross);
+    assert_eq!(verify(&cases, &own, cross), Ok(()));
+    assert!(verify(&cases, &forged, cross).is_err());
+    let only_any = TrustAnchors::new(vec![any.certificate.clone()]).unwrap();
+    let by_any = ClientVerifier::new(Arc::new(only_any));
+    assert_eq!(verify(&by_any, &forged, cross), Ok(()), "the encoding is accepted");
+    let mut bound = BoundCas::new(NameKinds::default());
+    bound.bind(std::slice::from_ref(&bar.certificate), &bounds(BAR));
+    let problem = verify(&by_any.with_bound_cas(bound), &forged, cross).unwrap_err();
+    assert!(problem.starts_with("CN=Bar CA may not vouch"), "{problem}");
     let forged = below.leaf(&[id("spiffe://foo.example/a")]);
     assert!(verify(&cases, &forged, std::slice::from_ref(&below.certificate)).is_err());
     let own = below.leaf(&[id("spiffe://bar.example/a")]);
@@ -240,6 +268,9 @@ fn every_ca_on_the_path_is_bound_by_its_key() {
     assert_eq!(verify(&cases, &any.leaf(&[id("spiffe://foo.example/a")]), &[]), Ok(()));
     let two = any.leaf(&[id("spiffe://foo.example/a"), id("spiffe://bar.example/a")]);
     assert!(verify(&cases, &two, &[]).unwrap_err().contains("two trust domains"));
+    // Also behind a URI that is no SPIFFE ID.
+    let ids = ["spiffe://x:1/", "spiffe://foo.example/a", "spiffe://bar.example/a"].map(id);
+    assert!(verify(&cases, &any.leaf(&ids), &[]).unwrap_err().contains("two trust domains"));
 }
 
 #[test]

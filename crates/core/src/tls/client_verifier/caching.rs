@@ -76,14 +76,16 @@ impl ClientVerifier {
             [validity.not_before.as_secs(), validity.not_after.as_secs().saturating_add(1)]
         });
         let crls = self.revocation.iter().flat_map(|revocation| revocation.crls.next_updates());
+        let purposes = self.server_auth_until.map(|last| last.as_secs().saturating_add(1));
         let now = now.as_secs();
-        let times = starts_and_ends.chain(crls).fold(0..u64::MAX, |times, change| {
-            if change <= now {
-                times.start.max(change)..times.end
-            } else {
-                times.start..times.end.min(change)
-            }
-        });
+        let times =
+            starts_and_ends.chain(crls).chain(purposes).fold(0..u64::MAX, |times, change| {
+                if change <= now {
+                    times.start.max(change)..times.end
+                } else {
+                    times.start..times.end.min(change)
+                }
+            });
         Some(times)
     }
 }

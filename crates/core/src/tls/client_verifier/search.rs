@@ -16,9 +16,9 @@ use crate::spki::{self, ValidityPeriod};
 use crate::tls::VerifiedPath;
 use crate::tls::bound_cas::Vouchers;
 use crate::tls::path::PathRoute;
-use crate::tls::path_rules::{PathProblem, PathRule, PathRules};
-use crate::tls::trust_anchors::Roots;
-use crate::tls::verification_error::{certificate_error, other};
+use crate::tls::path_rules::{PathProblem, PathRule, PathRules, is_for_servers};
+use crate::tls::trust_anchors::{AnchorFacts, Roots};
+use crate::tls::verification_error::certificate_error;
 
 /// Maximum number of certificates that the search for a path visits. A path has eight certificates
 /// at most. Without this limit, nine intermediates whose names refer to each other in a circle cost
@@ -60,7 +60,10 @@ impl ClientVerifier {
             now,
             vouchers,
             budget,
-            purpose: ClientPurpose::default(),
+            purpose: ClientPurpose {
+                accepts_server_auth: self.accepts_server_auth(now),
+                ..ClientPurpose::default()
+            },
         };
         let all = self.anchors.roots();
         if let Some(vouchers) = &search.vouchers {
@@ -81,11 +84,24 @@ impl ClientVerifier {
         let unknown = || certificate_error(webpki::Error::UnknownIssuer);
         let (_, facts) = self.anchors.get(index).ok_or_else(unknown)?;
         check_dates(facts.validity, now).map_err(certificate_error)?;
-        if let Some(problem) = &facts.problem {
-            return Err(other(problem.clone()));
+        if let Some(problem) = self.problem_of(facts, now) {
+            return Err(problem.clone().into());
         }
         let route = PathRoute { places: smallvec![0] };
-        Ok(VerifiedPath::new(route, Arc::clone(&self.anchors), facts.validity.not_after))
+        let not_after =
+            facts.validity.not_after.min(self.purpose_expiry(facts.rules.is_for_servers));
+        Ok(VerifiedPath::new(route, Arc::clone(&self.anchors), not_after))
+    }
+
+    /// Why no path may end at a certificate of the file now.
+    fn problem_of<'a>(&self, facts: &'a AnchorFacts, now: UnixTime) -> Option<&'a PathProblem> {
+        let problem = facts.problem.as_ref()?;
+        (!(problem.is_server_purpose() && self.accepts_server_auth(now))).then_some(problem)
+    }
+
+    /// When the purposes of a certificate on a path are no longer accepted, since the Unix epoch.
+    fn purpose_expiry(&self, is_for_servers: bool) -> Duration {
+        self.server_auth_until.filter(|_| is_for_servers).unwrap_or(Duration::MAX)
     }
 }
 
@@ -128,7 +144,7 @@ impl Search<'_> {
             let problem = if error == BROKEN_RULE {
                 problem.take()
             } else if error == webpki::Error::NameConstraintViolation {
-                self.unsupported_constraints().map(other)
+                self.unsupported_constraints().map(CertificateError::from)
             } else {
                 None
             };
@@ -160,11 +176,11 @@ impl Search<'_> {
             problem.set(Some(error));
             BROKEN_RULE
         };
-        if let Some(problem) = &facts.problem {
-            return Err(broken(other(problem.clone())));
+        if let Some(problem) = self.verifier.problem_of(facts, now) {
+            return Err(broken(problem.clone().into()));
         }
         let broken_rule =
-            |rule, certificate: &[u8]| broken(other(PathProblem::new(rule, certificate)));
+            |rule, certificate: &[u8]| broken(PathProblem::new(rule, certificate).into());
         let rules = PathRules::new(leaf).ok_or(webpki::Error::BadDer)?;
         if let Some(rule) = rules.client_problem() {
             return Err(broken_rule(rule, leaf));
@@ -207,10 +223,17 @@ impl Search<'_> {
         path: &webpki::VerifiedPath<'_>,
         roots: &Roots<'_>,
     ) -> Option<VerifiedPath> {
-        let Self { verifier: ClientVerifier { anchors, .. }, leaf, intermediates, .. } = *self;
+        let Self { verifier, leaf, intermediates, .. } = *self;
+        let anchors = &verifier.anchors;
         let anchor = roots.index_of(path.anchor())?;
-        let mut not_after = anchors.get(anchor)?.1.validity.not_after;
-        not_after = not_after.min(spki::not_after(leaf).ok()?);
+        let facts = anchors.get(anchor)?.1;
+        let purpose_expiry = |certificate: &CertificateDer<'_>| {
+            let has_expiry = verifier.server_auth_until.is_some();
+            verifier.purpose_expiry(has_expiry && is_for_servers(certificate))
+        };
+        let mut not_after = facts.validity.not_after.min(spki::not_after(leaf).ok()?);
+        not_after = not_after.min(verifier.purpose_expiry(facts.rules.is_for_servers));
+        not_after = not_after.min(purpose_expiry(leaf));
         let mut places: SmallVec<[u32; 4]> = smallvec![0];
         for certificate in path.intermediate_certificates() {
             let certificate = certificate.der();
@@ -220,6 +243,7 @@ impl Search<'_> {
                 None => PathRoute::in_file(anchors.position(&certificate)?)?,
             });
             not_after = not_after.min(spki::not_after(&certificate).ok()?);
+            not_after = not_after.min(purpose_expiry(&certificate));
         }
         places.push(PathRoute::in_file(anchor)?);
         Some(VerifiedPath::new(PathRoute { places }, Arc::clone(anchors), not_after))
@@ -244,10 +268,11 @@ fn check_dates(validity: ValidityPeriod, now: UnixTime) -> Result<(), webpki::Er
 }
 
 /// Requires the purpose "client authentication" of every certificate that the search for a path
-/// visits, and counts them. rustls-webpki has limits of its own, which are far higher.
+/// visits, or accepts "server authentication" alone, and counts them. rustls-webpki has limits of its own, which are far higher.
 #[derive(Debug, Default)]
 struct ClientPurpose {
     visits: Cell<u32>,
+    accepts_server_auth: bool,
 }
 
 impl webpki::ExtendedKeyUsageValidator for &ClientPurpose {
@@ -256,6 +281,15 @@ impl webpki::ExtendedKeyUsageValidator for &ClientPurpose {
         if self.visits.get() > MAX_VISITS {
             return Err(webpki::Error::MaximumPathBuildCallsExceeded); // ends the search
         }
-        KeyUsage::client_auth().validate(purposes)
+        match KeyUsage::client_auth().validate(purposes) {
+            Err(webpki::Error::RequiredEkuNotFoundContext(context))
+                if self.accepts_server_auth
+                    && !context.present.is_empty()
+                    && context.present.iter().all(|it| it == KeyUsage::SERVER_AUTH_REPR) =>
+            {
+                Ok(())
+            }
+            result => result,
+        }
     }
 }

@@ -1,5 +1,6 @@
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType,
 };
 
 use super::*;
@@ -258,4 +259,54 @@ fn another_certificate_of_an_intermediate_and_a_new_key_of_a_root_end_no_path() 
     let anchors = TrustAnchors::new(file).unwrap();
     let roots = anchors.with_kind().filter(|(_, kind)| *kind == crate::tls::AnchorKind::Root);
     assert_eq!(roots.map(|(root, _)| root).collect::<Vec<_>>(), [&root_certificate]);
+}
+
+#[test]
+fn certificates_for_servers_are_accepted_on_the_whole_path_until_the_last_second() {
+    let now = UnixTime::now();
+    let until = UNIX_EPOCH + Duration::from_secs(now.as_secs() + 60);
+    let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(now.as_secs() + seconds));
+    let for_servers = |mut parameters: CertificateParams| {
+        parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        parameters
+    };
+    let [key, below, leaf_key] = [(); 3].map(|()| KeyPair::generate().unwrap());
+    let root = for_servers(parameters("root")).self_signed(&key).unwrap().der().clone();
+    let plain_root = parameters("root").self_signed(&key).unwrap().der().clone();
+    let issuer = Issuer::new(parameters("root"), key);
+    let ca = for_servers(parameters("ca")).signed_by(&below, &issuer).unwrap().der().clone();
+    let issuing = Issuer::new(parameters("ca"), below);
+    let leaf = for_servers(CertificateParams::default());
+    let of_root = leaf.clone().signed_by(&leaf_key, &issuer).unwrap().der().clone();
+    let of_ca = leaf.clone().signed_by(&leaf_key, &issuing).unwrap().der().clone();
+    let plain = CertificateParams::default().signed_by(&leaf_key, &issuing).unwrap().der().clone();
+    let pin = leaf.self_signed(&leaf_key).unwrap().der().clone();
+    for (anchor, chain) in [
+        (&plain_root, vec![of_root.clone()]),
+        (&plain_root, vec![of_ca, ca.clone()]),
+        (&plain_root, vec![plain, ca]),
+        (&root, vec![of_root]),
+        (&pin, vec![pin.clone()]),
+    ] {
+        let (leaf, others) = chain.split_first().unwrap();
+        let verify = |verifier: &ClientVerifier, now| verifier.verify(leaf, others, now);
+        let error = verify(&verifier(anchor), now).unwrap_err();
+        let error = crate::tls::tls_error(&error);
+        assert!(error.contains("client_auth.accept_server_auth_until"), "{error}");
+        let accepting = verifier(anchor).with_chain_cache().accept_server_auth_until(until);
+        let path = verify(&accepting, at(59)).unwrap();
+        assert_eq!(path.not_after().as_secs(), now.as_secs() + 59);
+        assert!(verify(&accepting, at(60)).is_err());
+        assert!(accepting.verify_presented(&chain, now).is_ok());
+        assert!(accepting.verify_presented(&chain, at(60)).is_err(), "out of the cache");
+    }
+    // A further purpose is no exception.
+    use ExtendedKeyUsagePurpose::{CodeSigning, ServerAuth};
+    for purposes in [vec![CodeSigning], vec![ServerAuth, CodeSigning]] {
+        let mut leaf = CertificateParams::default();
+        leaf.extended_key_usages = purposes;
+        let leaf = leaf.signed_by(&leaf_key, &issuer).unwrap();
+        let accepting = verifier(&plain_root).accept_server_auth_until(until);
+        assert!(accepting.verify(leaf.der(), &[], now).is_err());
+    }
 }
