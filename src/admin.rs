@@ -48,6 +48,7 @@ pub use self::listener::AdminListener;
 use self::view::{Memory, View};
 use crate::config::AdminCommands;
 use crate::confirm::ConfirmStatus;
+use crate::key_uses::KeyUses;
 use crate::listen::AddressLoads;
 use crate::metrics::Exposition;
 use crate::process::heartbeat::HangingWorkers;
@@ -73,6 +74,8 @@ pub struct AdminSources {
     pub confirm: ConfirmStatus,
     /// Recent clients whose keys were not clean.
     pub recent_hits: RecentHits,
+    /// Recent clients with their key exchange.
+    pub key_uses: KeyUses,
     /// The states of the upstream servers.
     pub servers: ServerStates,
     /// The open connections of each address.

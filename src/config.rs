@@ -68,7 +68,7 @@ pub use self::upstream::{
     Balance, ClientCertificateFiles, HealthCheckConfig, Reuse, Scheme, ServerAddress, ServerConfig,
     UpstreamConfig, UpstreamHttp, UpstreamTlsConfig,
 };
-pub use keygate_core::tls::{AlpnProtocol, ExpiredCrl, RevocationDepth, TlsVersion};
+pub use keygate_core::tls::{AlpnProtocol, ExpiredCrl, KeyExchange, RevocationDepth, TlsVersion};
 
 words! {
     /// The peers that may accept a filter update, reload and drain. Reading needs no permission.

@@ -17,6 +17,7 @@
 //! | `files` | reading and writing of files with a deadline |
 //! | `http_client` | one HTTP request over a connection of its own |
 //! | [`metrics`] | all metrics, as typed handles |
+//! | [`key_uses`] | recent clients with their key exchange and key algorithm, in bounded memory |
 //! | [`recent_hits`] | recently rejected or flagged clients, in bounded memory |
 //! | [`saved_state`] | the state directory: what outlives a restart |
 //! | [`sources`] | the files of a configuration, with the last good value of each |
@@ -52,6 +53,7 @@ pub mod dialect;
 pub mod fetch;
 mod files;
 mod http_client;
+pub mod key_uses;
 pub mod listen;
 pub mod log_writer;
 pub mod metrics;

@@ -93,6 +93,7 @@ mod tests {
     use crate::admin::{AdminSources, Drain};
     use crate::config::AdminCommands;
     use crate::confirm::ConfirmStatus;
+    use crate::key_uses::KeyUses;
     use crate::listen::AddressLoads;
     use crate::metrics::{ControlMetrics, Exposition};
     use crate::process::lifecycle::Lifecycle;
@@ -112,6 +113,7 @@ mod tests {
             report,
             confirm,
             recent_hits: RecentHits::default(),
+            key_uses: KeyUses::default(),
             servers: ServerStates::default(),
             loads: AddressLoads::default(),
             drain,

@@ -66,6 +66,10 @@ pub(super) async fn respond(
         }),
         "/page.css" => typed("text/css; charset=utf-8", include_str!("page.css").to_owned()),
         "/page.js" => typed("text/javascript; charset=utf-8", include_str!("page.js").to_owned()),
+        "/clients" => rendered(
+            "application/json",
+            serde_json::to_string(&state.sources.key_uses.all()).map(|json| json + "\n"),
+        ),
         "/report" => rendered("application/json", recent_hits::json(state)),
         "/status" => shown("application/json", &|view| {
             status::json(state, view).map_err(|it| it.to_string())
@@ -74,7 +78,7 @@ pub(super) async fn respond(
             page::text::render(state, view).map_err(|it| it.to_string())
         }),
         _ => {
-            let paths = "not found; the paths are /, /livez, /metrics, /readyz, /report, /status and /status.txt";
+            let paths = "not found; the paths are /, /clients, /livez, /metrics, /readyz, /report, /status and /status.txt";
             text(StatusCode::NOT_FOUND, paths)
         }
     }

@@ -13,7 +13,7 @@ use crate::metrics::{Buckets, ByService, ConnectionResult, Label, Scrape, Upstre
 use crate::snapshot::Report;
 
 /// Time over which rates and quantiles are computed.
-const WINDOW: Duration = Duration::from_secs(300);
+pub(super) const WINDOW: Duration = Duration::from_secs(300);
 /// Name of the service of connections that ended before one was selected.
 const UNROUTED: &str = "";
 /// Minimum time between two samples. Less than the interval of the memory, so that a timer that is
@@ -87,6 +87,8 @@ struct Totals {
     durations: Buckets,
     /// Handshakes by result.
     handshakes: BTreeMap<String, f64>,
+    /// Handshakes by group of the key exchange.
+    key_exchanges: BTreeMap<String, f64>,
     client_rejections: f64,
     /// Requests that got a response with 1xx, 2xx or 3xx.
     succeeded: f64,
@@ -122,6 +124,10 @@ pub(super) struct ServiceTraffic {
     pub(super) silence: Duration,
     /// Failed handshakes in the last five minutes, by result.
     pub(super) failed_handshakes: BTreeMap<String, f64>,
+    /// Handshakes in the last five minutes, by group of the key exchange.
+    pub(super) key_exchanges: BTreeMap<String, f64>,
+    /// Clients that connected in the last five minutes, by algorithm of their key.
+    pub(super) client_keys: BTreeMap<String, f64>,
     /// Rejections of clients in the last five minutes, for their keys or by rules by name: in the
     /// handshake, with a response, or on an open connection.
     pub(super) client_rejections: f64,
@@ -224,6 +230,7 @@ impl Totals {
     fn by_service(scrape: &Scrape) -> ByService<Self> {
         let mut durations = scrape.buckets_by_service("keygate_request_duration_seconds");
         let mut handshakes = scrape.sums_by_service("keygate_handshakes_total", "result");
+        let mut key_exchanges = scrape.sums_by_service("keygate_key_exchanges_total", "group");
         let mut connections = scrape.sums_by_service("keygate_connections_total", "result");
         let mut failures = scrape.sums_by_service("keygate_upstream_failures_total", "reason");
         let mut own_responses = scrape.sums_by_service("keygate_own_responses_total", "status");
@@ -246,6 +253,7 @@ impl Totals {
                 errors: codes.get("5xx").copied().unwrap_or_default(),
                 durations: durations.remove(&service).unwrap_or_default(),
                 handshakes: handshakes.remove(&service).unwrap_or_default(),
+                key_exchanges: key_exchanges.remove(&service).unwrap_or_default(),
                 client_rejections: rejections::rejected(&actions),
                 succeeded: ["1xx", "2xx", "3xx"].iter().filter_map(|it| codes.get(*it)).sum(),
                 own_responses: own_responses.remove(&service).unwrap_or_default(),
@@ -279,6 +287,7 @@ impl Totals {
             p50: quantile(&durations, 0.5),
             p99: quantile(&durations, 0.99),
             failed_handshakes,
+            key_exchanges: growth(&self.key_exchanges, &before.key_exchanges),
             client_rejections: self.client_rejections - before.client_rejections,
             ..ServiceTraffic::default()
         }

@@ -13,7 +13,7 @@ use super::admissions::update::Update;
 use super::history::{History, HourCounts};
 use super::losses::Losses;
 use super::servers::{ServerReport, servers};
-use super::traffic::{RecentTraffic, ServiceTraffic, TrafficSamples};
+use super::traffic::{RecentTraffic, ServiceTraffic, TrafficSamples, WINDOW};
 use crate::confirm::ConfirmReport;
 use crate::listen::AddressLoad;
 use crate::metrics::Scrape;
@@ -71,8 +71,21 @@ impl View {
         let Memory { history, traffic } = &mut *memory;
         history.update(&scrape, now);
         let traffic = traffic.update(&scrape, &report, Instant::now());
-        let RecentTraffic { services: traffic, admissions, unrouted_handshakes, losses, updates } =
-            traffic;
+        let RecentTraffic {
+            services: mut traffic,
+            admissions,
+            unrouted_handshakes,
+            losses,
+            updates,
+        } = traffic;
+        for client in state.sources.key_uses.all() {
+            if client.last_seen.saturating_add(WINDOW.as_secs()) >= now
+                && let Some(service) = traffic.get_mut(&client.service)
+            {
+                let algorithm = client.key_algorithm.to_owned();
+                *service.client_keys.entry(algorithm).or_default() += 1.0;
+            }
+        }
         let hours = history.hours().cloned().collect();
         drop(memory);
         Self {

@@ -28,6 +28,10 @@ pub(super) struct Args {
         value_hint = ValueHint::Other
     )]
     since: Duration,
+    /// List the clients that were admitted with a classical key or a classical key exchange, and
+    /// not the rejected ones.
+    #[arg(long)]
+    classical: bool,
     /// Print a JSON object for each client, service, verdict and action.
     #[arg(long)]
     json: bool,
@@ -77,6 +81,9 @@ struct ReportedHit {
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let client = AdminClient::from_config(&args.config.path(), TIMEOUT)?;
+    if args.classical {
+        return classical(&client, args);
+    }
     let report: ReportBody = client.get_json("/report")?;
     let from = unix_time::now().saturating_sub(args.since.as_secs());
     let hits = report.clients.into_iter().map(|value| {
@@ -123,6 +130,54 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
             output.line(format_args!("{forgotten} evicted from memory"))?;
         }
         output.line(CLIENTS_IN_THE_LOG)?;
+    }
+    output.flush()?;
+    Ok(Exit::Done)
+}
+
+/// A client that was admitted: some fields of `KeyUse`.
+#[derive(Deserialize)]
+struct AdmittedClient {
+    service: String,
+    subject: String,
+    fingerprint: String,
+    key_algorithm: String,
+    key_exchange: Option<String>,
+    has_post_quantum_key: bool,
+    is_hybrid: bool,
+    address: String,
+    last_seen: u64,
+}
+
+/// Prints the clients that are not post-quantum in both respects.
+fn classical(client: &AdminClient, args: &Args) -> Result<Exit, CliError> {
+    let from = unix_time::now().saturating_sub(args.since.as_secs());
+    let (mut output, mut hybrid, mut seen) = (CliOutput::new(), 0_u64, 0_u64);
+    for value in client.get_json::<Vec<Value>>("/clients")? {
+        let it: AdmittedClient = client.parse_value(&value)?;
+        if it.last_seen < from {
+            continue;
+        }
+        seen += 1;
+        hybrid += u64::from(it.is_hybrid);
+        if it.is_hybrid && it.has_post_quantum_key {
+            continue;
+        }
+        if args.json {
+            output.json(&value)?;
+            continue;
+        }
+        let (subject, fingerprint) = (printable(&it.subject), &it.fingerprint);
+        output.line(format_args!("{fingerprint}  {subject}"))?;
+        let (group, last) = (it.key_exchange.as_deref().unwrap_or("-"), utc(it.last_seen));
+        output.line(format_args!(
+            "    service {}, key {}, key exchange {group}, last seen {last} from {}",
+            it.service, it.key_algorithm, it.address
+        ))?;
+    }
+    if !args.json {
+        let clients = counted(seen, "client");
+        output.line(format_args!("{clients}, {hybrid} of them with a hybrid key exchange"))?;
     }
     output.flush()?;
     Ok(Exit::Done)

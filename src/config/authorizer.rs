@@ -298,6 +298,7 @@ impl AuthorizerTls {
         ServerSettings {
             min_version: self.min_version,
             alpn: protocol.alpn(),
+            key_exchange: &[],
             resumption: self.resumption,
         }
     }

@@ -3,7 +3,7 @@
 //! Schema, `config show` and the rows of `docs/configuration.md` come from here.
 
 use keygate_core::guard::{Depth, RejectWith, WeakCheck};
-use keygate_core::tls::{AlpnProtocol, ExpiredCrl, RevocationDepth, TlsVersion};
+use keygate_core::tls::{AlpnProtocol, ExpiredCrl, KeyExchange, RevocationDepth, TlsVersion};
 
 use super::input::{Input, Taken};
 
@@ -241,6 +241,10 @@ words! {
     impl AlpnProtocol { H2 = "h2", Http11 = "http/1.1", }
     impl Depth { Chain = "chain", Leaf = "leaf", }
     impl ExpiredCrl { Accept = "accept", Reject = "reject", }
+    impl KeyExchange {
+        X25519MlKem768 = "X25519MLKEM768", Secp256r1MlKem768 = "SecP256r1MLKEM768",
+        X25519 = "x25519", Secp256r1 = "secp256r1", Secp384r1 = "secp384r1",
+    }
     impl RejectWith { Alert = "alert", Http403 = "http-403", }
     impl RevocationDepth { Leaf = "leaf", Path = "path", }
     impl TlsVersion { V1_2 = "1.2", V1_3 = "1.3", }

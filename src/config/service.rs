@@ -15,7 +15,8 @@ use super::keys::{table, words};
 use super::policy::RawPolicy;
 use super::units::{Bounded, Positive, SizeText};
 use super::{
-    AlpnProtocol, CrlConfig, ExpiredCrl, KeyPlace, RevocationDepth, TlsVersion, UpstreamConfig,
+    AlpnProtocol, CrlConfig, ExpiredCrl, KeyExchange, KeyPlace, RevocationDepth, TlsVersion,
+    UpstreamConfig,
 };
 
 /// A service behind the proxy.
@@ -215,6 +216,8 @@ table! {
             "PEM: PKCS #8, PKCS #1 or SEC1; without a passphrase. May be the same file.",
         pub min_version: TlsVersion = "1.2" => NewConnections
             "Minimum version of TLS.",
+        pub key_exchange: Vec<KeyExchange> = [] => NewConnections
+            "Groups of the key exchange, preferred first; the client may take no other. Empty: all, in the order of the client ([post-quantum](post-quantum.md)).",
         pub alpn: Vec<AlpnProtocol> = ["h2", "http/1.1"] => NewConnections
             r#"Protocols offered to clients, preferred first. Not with `protocol = "tcp"`."#,
         pub resumption: bool = true => NewConnections
@@ -229,6 +232,7 @@ impl TlsConfig {
         ServerSettings {
             min_version: self.min_version,
             alpn: &self.alpn,
+            key_exchange: &self.key_exchange,
             resumption: self.resumption,
         }
     }

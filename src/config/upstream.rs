@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::KeyExchange;
 use super::check::{self, HealthPath, HostName, ServerUrl};
 use super::keys::{table, words};
 use super::service::Connections;
@@ -198,6 +199,8 @@ pub struct UpstreamTlsConfig {
     pub identity: Option<ClientCertificateFiles>,
     /// Name that the servers' certificates must have; `None` requires the host of each server.
     pub server_name: Option<String>,
+    /// Groups of the key exchange, preferred first. Default: hybrid ones first.
+    pub key_exchange: Vec<KeyExchange>,
 }
 
 table! {
@@ -210,6 +213,8 @@ table! {
             "PEM; with `certificate`.",
         pub(super) server_name: Option<String> as Option<HostName> => NextRequest
             "Name that the certificates of the servers must have. Without it: the host of each.",
+        pub(super) key_exchange: Vec<KeyExchange> = [] => NextRequest
+            "Groups of the key exchange, preferred first; the first one has a key share. Empty: `X25519MLKEM768`, with a share of `x25519`, then the classical ones.",
     }
 }
 

@@ -101,7 +101,7 @@ impl SourceFiles {
                 let anchors = tls::trust_anchors(&pem)
                     .map_err(|error| ConfirmError::file("confirm.trust_anchors", path, error))?;
                 let alpn = [AlpnProtocol::Http11.as_bytes()];
-                let client = tls::client_config(&anchors, None, &alpn).map_err(|error| {
+                let client = tls::client_config(&anchors, None, &alpn, &[]).map_err(|error| {
                     let problem = tls::tls_error(&error);
                     let problem = format!("confirm.url: TLS cannot be configured: {problem}");
                     ConfirmError { key: Some("confirm.url"), problem }

@@ -220,7 +220,7 @@ fn tls_config(config: &FetchConfig, is_source: bool) -> Result<Arc<ClientConfig>
     let files = config.identity.as_ref().filter(|_| is_source);
     let identity = files.map(identity).transpose()?;
     let alpn = [AlpnProtocol::Http11.as_bytes()];
-    Ok(Arc::new(tls::client_config(&anchors, identity.as_ref(), &alpn)?))
+    Ok(Arc::new(tls::client_config(&anchors, identity.as_ref(), &alpn, &[])?))
 }
 
 fn identity(files: &ClientCertificateFiles) -> Result<Credentials, FetchError> {

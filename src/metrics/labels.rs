@@ -1,7 +1,8 @@
 //! Labels with a fixed set of values, and counters resolved once for each value.
 
 use keygate_core::guard::{JudgedAt, NameCheck, VerdictKind};
-use keygate_core::tls::{CertificateRole, HandshakeResult};
+use keygate_core::spki::KeyKind;
+use keygate_core::tls::{CertificateRole, HandshakeResult, KeyExchange};
 use keygate_wire::permit::BufferClass;
 use prometheus::core::{MetricVec, MetricVecBuilder};
 
@@ -270,7 +271,15 @@ macro_rules! domain_labels {
     )*};
 }
 
-domain_labels!(BufferClass, CertificateRole, HandshakeResult, JudgedAt, VerdictKind);
+domain_labels!(
+    BufferClass,
+    CertificateRole,
+    HandshakeResult,
+    JudgedAt,
+    KeyExchange,
+    KeyKind,
+    VerdictKind
+);
 
 impl NameResult {
     /// The label value; `None` if no rule was consulted.
@@ -340,6 +349,8 @@ mod tests {
         check::<CodeClass>();
         check::<HandshakeResult>();
         check::<JudgedAt>();
+        check::<KeyExchange>();
+        check::<KeyKind>();
         check::<VerdictKind>();
     }
 

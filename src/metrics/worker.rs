@@ -1,7 +1,8 @@
 //! The series of the data path: one set for each worker.
 
 use keygate_core::guard::{Decision, JudgedAt, Judgement, VerdictKind};
-use keygate_core::tls::HandshakeResult;
+use keygate_core::spki::KeyKind;
+use keygate_core::tls::{HandshakeResult, KeyExchange};
 use keygate_wire::permit::BufferClass;
 use keygate_wire::permit::ledger::ClassUse;
 use prometheus::{
@@ -59,6 +60,8 @@ pub struct ServiceMetrics {
     handshakes: [Family<HandshakeResult, IntCounter>; 2],
     /// From the accepted connection to the finished handshake, in seconds.
     pub handshake_duration: Histogram,
+    key_exchanges: Family<KeyExchange, IntCounter>,
+    client_keys: Family<KeyKind, IntCounter>,
     checks: [StageChecks; 3],
     key_actions: Family<KeyAction, IntCounter>,
     /// Clients that were admitted with a certificate for servers only.
@@ -200,6 +203,13 @@ impl ServiceMetrics {
         if resumed { abbreviated.of(result) } else { full.of(result) }
     }
 
+    /// Counts a completed handshake by the group of its key exchange and the kind of the client's
+    /// key.
+    pub(crate) fn count_key_use(&self, group: Option<KeyExchange>, key: Option<KeyKind>) {
+        group.iter().for_each(|group| self.key_exchanges.of(*group).inc());
+        key.iter().for_each(|key| self.client_keys.of(*key).inc());
+    }
+
     /// Counts a verdict and the action that followed it, and the result of the rules by name. No
     /// action followed the verdict if these reject the client.
     pub fn count_judgement(&self, judged_at: JudgedAt, judgement: &Judgement) {
@@ -240,6 +250,8 @@ struct Series {
     connections: prometheus::IntCounterVec,
     handshakes: prometheus::IntCounterVec,
     handshake_duration: HistogramVec,
+    key_exchanges: prometheus::IntCounterVec,
+    client_keys: prometheus::IntCounterVec,
     key_checks: prometheus::IntCounterVec,
     key_actions: prometheus::IntCounterVec,
     name_checks: prometheus::IntCounterVec,
@@ -269,6 +281,8 @@ impl Series {
             connections: counters("connections_total", "Client connections by result; the service is empty if the connection ended before it was routed.", &["service", "result"])?,
             handshakes: counters("handshakes_total", "TLS handshakes by result; the service is empty if the connection ended before it was routed.", &["service", "resumed", "result"])?,
             handshake_duration: seconds("handshake_duration_seconds", "Time from the accepted connection to the finished handshake.", HANDSHAKE_BUCKETS)?,
+            key_exchanges: counters("key_exchanges_total", "Completed handshakes by the group of the key exchange. A resumed session of TLS 1.2 has none.", &["service", "group"])?,
+            client_keys: counters("client_key_algorithms_total", "Completed handshakes by the algorithm of the client key.", &["service", "algorithm"])?,
             key_checks: counters("key_checks_total", "Verdicts on client keys: one for each connection, and while it is open one more after each reload and after each answer that changes the verdict.", &["service", "stage", "verdict"])?,
             key_actions: counters("key_actions_total", "Actions that followed the verdicts on client keys.", &["service", "action"])?,
             name_checks: counters("name_checks_total", "Results of the rules by name, for services and authorizers that have any: one for each client whose key the policy accepts, and while its connection is open one more after each reload.", &["service", "stage", "result"])?,
@@ -298,6 +312,8 @@ impl Series {
                 Family::from_vec(&self.handshakes, &[service, "true"]),
             ],
             handshake_duration: self.handshake_duration.with_label_values(&[service]),
+            key_exchanges: Family::from_vec(&self.key_exchanges, &[service]),
+            client_keys: Family::from_vec(&self.client_keys, &[service]),
             checks: [
                 checks(JudgedAt::FullHandshake),
                 checks(JudgedAt::Reload),

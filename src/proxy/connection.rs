@@ -15,7 +15,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use keygate_core::guard::{Decision, JudgedAt, Judgement, NameCheck, RejectWith};
-use keygate_core::tls::{ClientIdentity, Handshake, HandshakeResult, is_for_servers};
+use keygate_core::spki::KeyKind;
+use keygate_core::tls::{
+    ClientIdentity, Handshake, HandshakeResult, KeyExchange, is_for_servers,
+};
 use keygate_wire::client_io::{ClientIo, detect_vanished};
 use keygate_wire::lingering_close::{self, LINGER_TIME};
 use keygate_wire::permit::ledger::Holder;
@@ -207,7 +210,8 @@ async fn handshake(
         return Err(HandshakeFailure::over_limit());
     }
     let mut handshake = Handshake::default();
-    match handshake.drive(hello.accept(Arc::clone(&service.tls))).await {
+    let tls = Arc::clone(service.tls.for_groups(hello.groups()));
+    match handshake.drive(hello.accept(tls)).await {
         Ok(stream) => Ok((stream, handshake, service)),
         Err((error, tcp)) => {
             let refusal = handshake.into_rejected();
@@ -257,6 +261,9 @@ async fn admit(worker: Rc<Worker>, established: Established) -> Option<Admitted>
         established;
     let metrics = worker.service_metrics(&of_handshake);
     metrics.handshakes(HandshakeResult::Ok, identity.judged_at() == JudgedAt::Resumption).inc();
+    let key_exchange = KeyExchange::negotiated(stream.state());
+    let key_kind = identity.presented().first().map(|leaf| KeyKind::of_certificate(leaf));
+    metrics.count_key_use(key_exchange, key_kind);
     let mut assessment = Assessment::new(worker, &of_handshake, &identity);
     if let Some(first) = assessment.take_if(|it| it.leaves_questions(worker)) {
         let answered = first.answered(worker, &of_handshake, &mut stream, &identity);
@@ -286,8 +293,13 @@ async fn admit(worker: Rc<Worker>, established: Established) -> Option<Admitted>
                 log.server_auth(peer, &service, path, &judgement, judged_at);
             }
         });
+        if let Some((leaf, kind)) = presented.first().zip(key_kind) {
+            let client = (service.id, service.config.name.as_str());
+            worker.key_uses.record(client, leaf, kind, key_exchange, identity.peer().ip());
+        }
     }
-    let tls_facts = worker.access_log.is_some().then(|| Box::new(TlsFacts::new(&stream)));
+    let needs_facts = worker.access_log.is_some() || worker.tracer.is_some();
+    let tls_facts = needs_facts.then(|| Box::new(TlsFacts::new(&stream, key_exchange, key_kind)));
     let alpn = stream.state().alpn_protocol();
     let open = OpenConnection::new(&snapshot, service, identity, judgement, alpn, tls_facts);
     if is_over_limit && !is_rejected {

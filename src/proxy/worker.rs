@@ -29,6 +29,7 @@ use super::upstream::server_state::ServerStates;
 use crate::client_log::RefusalLog;
 use crate::config::Config;
 use crate::confirm::Inquiry;
+use crate::key_uses::{KeyUseShard, KeyUses};
 use crate::log_writer::LogWriter;
 use crate::metrics::{ServiceMetrics, WorkerMetrics};
 use crate::process::heartbeat::Heartbeats;
@@ -51,6 +52,8 @@ pub struct WorkerContext {
     pub access_log: LogWriter,
     /// The clients that were rejected or flagged.
     pub recent_hits: RecentHits,
+    /// The clients that were admitted, with their key exchange.
+    pub key_uses: KeyUses,
     /// The workers follow its changes.
     pub lifecycle: watch::Receiver<Lifecycle>,
     /// A change makes the workers judge their open connections again.
@@ -68,6 +71,7 @@ pub(crate) struct Worker {
     current: RefCell<arc_swap::Cache<Current, Arc<Snapshot>>>,
     metrics: WorkerMetrics,
     recent: Option<RecentShard>,
+    pub(crate) key_uses: KeyUseShard,
     servers: ServerStates,
     resolver: Resolver,
     pub(crate) per_ip: Arc<PerIpCounts>,
@@ -111,6 +115,7 @@ impl Worker {
             current: RefCell::new(arc_swap::Cache::new(Arc::clone(&context.current))),
             metrics,
             recent,
+            key_uses: context.key_uses.shard(),
             servers: context.servers.clone(),
             resolver: context.resolver.clone(),
             per_ip,

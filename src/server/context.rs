@@ -11,6 +11,7 @@ use crate::admin::{AdminListener, AdminSources, AdminState, Drain};
 use crate::blocking::BlockingPool;
 use crate::config::{AdminCommands, Config};
 use crate::confirm::{ConfirmStatus, ConfirmationTask, Inquiry};
+use crate::key_uses::KeyUses;
 use crate::listen::AddressLoads;
 use crate::log_writer::{LogReopener, LogWriter};
 use crate::metrics::Exposition;
@@ -41,6 +42,7 @@ pub(super) struct ServerContext {
     /// Looks up the names of upstream servers.
     resolver: Resolver,
     recent_hits: RecentHits,
+    key_uses: KeyUses,
     heartbeats: Heartbeats,
     /// The workers that hang, as the control thread finds them.
     hanging: watch::Sender<Vec<usize>>,
@@ -66,6 +68,7 @@ impl ServerContext {
             servers: ServerStates::default(),
             resolver,
             recent_hits: RecentHits::default(),
+            key_uses: KeyUses::default(),
             heartbeats: Heartbeats::new(config.workers.get()),
             hanging: watch::Sender::default(),
             reopener: LogReopener::default(),
@@ -87,6 +90,7 @@ impl ServerContext {
             access_log,
             spans,
             recent_hits: self.recent_hits.clone(),
+            key_uses: self.key_uses.clone(),
             lifecycle: self.lifecycle.subscribe(),
             judgements: self.judgements.subscribe(),
             inquiry,
@@ -158,6 +162,7 @@ impl ServerContext {
             report: Arc::clone(&self.report),
             confirm,
             recent_hits: self.recent_hits.clone(),
+            key_uses: self.key_uses.clone(),
             servers: self.servers.clone(),
             loads,
             drain,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use keygate_core::guard::Guard;
-use keygate_core::tls::ClientVerifier;
+use keygate_core::tls::{ClientVerifier, ServerConfigs};
 
 use super::routes::Routes;
 use crate::config::{AuthorizerConfig, ListenAddress, Networks, Protocol, ServiceConfig};
@@ -40,8 +40,8 @@ pub struct Service {
     pub config: Arc<ServiceConfig>,
     /// Verifies client certificates. Snapshots share it while the CAs and CRLs stay unchanged.
     pub client_verifier: Arc<ClientVerifier>,
-    /// TLS server configuration. Sessions of an older snapshot do not resume on it.
-    pub tls: Arc<rustls::ServerConfig>,
+    /// TLS server configurations. Sessions of an older snapshot do not resume on them.
+    pub tls: ServerConfigs,
     /// TLS client configuration for the upstream, if it uses TLS. Snapshots share it while its
     /// files stay unchanged.
     pub upstream_tls: Option<Arc<rustls::ClientConfig>>,

@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use keygate_core::guard::AllowRules;
 use keygate_core::spki::Fingerprint;
-use keygate_core::tls::{self, CertificateRole, ClientVerifier, Credentials, Crls, TrustAnchors};
+use keygate_core::tls::{
+    self, CertificateRole, ClientVerifier, Credentials, Crls, KeyExchange, TrustAnchors,
+};
 use rustls::ClientConfig;
 use rustls::pki_types::CertificateDer;
 
@@ -55,6 +57,7 @@ pub(crate) struct UpstreamCredentials {
     /// Fingerprint of the content of all files.
     digest: Fingerprint,
     protocol: Protocol,
+    key_exchange: Vec<KeyExchange>,
     /// The TLS client configuration.
     pub(crate) tls: Arc<ClientConfig>,
 }
@@ -239,11 +242,14 @@ impl UpstreamCredentials {
             Protocol::Tcp => &[],
         };
         let digest = Fingerprint::of(&content);
-        let same = before.as_ref().filter(|it| it.digest == digest && it.protocol == protocol);
+        let key_exchange = files.key_exchange.clone();
+        let same = before.as_ref().filter(|it| {
+            it.digest == digest && it.protocol == protocol && it.key_exchange == key_exchange
+        });
         let tls = match same {
             Some(before) => Arc::clone(&before.tls),
             None => {
-                let tls = tls::client_config(&trust_anchors, client.as_ref(), alpn);
+                let tls = tls::client_config(&trust_anchors, client.as_ref(), alpn, &key_exchange);
                 Arc::new(tls.map_err(|source| LoadError::Tls {
                     owner: owner.owner(),
                     key: "upstream.tls",
@@ -251,6 +257,6 @@ impl UpstreamCredentials {
                 })?)
             }
         };
-        Ok(Some(Self { client, trust_anchors, exposed, digest, protocol, tls }))
+        Ok(Some(Self { client, trust_anchors, exposed, digest, protocol, key_exchange, tls }))
     }
 }

@@ -104,7 +104,7 @@ fn client_config(path: &Path) -> Result<ClientConfig, TracesError> {
     })?;
     let unusable = |source| TracesError::TrustAnchors { path: path.to_owned(), source };
     let anchors = tls::trust_anchors(&pem).map_err(unusable)?;
-    Ok(tls::client_config(&anchors, None, &[AlpnProtocol::Http11.as_bytes()])?)
+    Ok(tls::client_config(&anchors, None, &[AlpnProtocol::Http11.as_bytes()], &[])?)
 }
 
 fn headers(path: &Path) -> Result<(HeaderMap, Option<ExposedKeyFile>), TracesError> {

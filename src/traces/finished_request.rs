@@ -35,6 +35,8 @@ pub(crate) struct FinishedRequest {
     pub(crate) service: String,
     /// The verdict on the client key, in one word.
     pub(crate) verdict: &'static str,
+    /// Group of the key exchange, and algorithm of the client key.
+    pub(crate) key_use: [Option<&'static str>; 2],
     /// The attempts to exchange it with the upstream; empty if keygate rejected the request.
     pub(crate) exchanges: Vec<FinishedExchange>,
 }

@@ -79,6 +79,8 @@ fn request_span(request: &FinishedRequest, scope: &InstrumentationScope) -> Span
         KeyValue::new("keygate.service", request.service.clone()),
         KeyValue::new("keygate.verdict", request.verdict),
     ]);
+    let names = ["keygate.key_exchange", "keygate.key_algorithm"].into_iter().zip(request.key_use);
+    attributes.extend(names.filter_map(|(name, value)| Some(KeyValue::new(name, value?))));
     let (host, port) = host_and_port(&request.host);
     attributes.extend((!host.is_empty()).then(|| KeyValue::new("server.address", host.to_owned())));
     attributes.extend(port.map(|port| KeyValue::new("server.port", i64::from(port))));

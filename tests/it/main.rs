@@ -27,6 +27,8 @@ mod admission {
     mod held;
     mod held_ends;
     mod held_matrix;
+    mod key_exchange;
+    mod large_chains;
     mod lists;
     mod matrix;
     mod ml_dsa;
@@ -190,6 +192,7 @@ mod upstream {
     mod exchange;
     mod failures;
     mod http2;
+    mod key_exchange;
     mod lengths;
     mod names;
     mod real_servers;

@@ -34,7 +34,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Those of TLS 1.2.
+    /// The kinds that TLS 1.2 has.
     pub const ALL: [Self; 6] =
         [Self::Ed25519, Self::P256, Self::P384, Self::P521, Self::Rsa2048, Self::Rsa4096];
 

@@ -7,6 +7,7 @@ mod certificate;
 mod digest;
 mod encoding;
 mod input;
+mod key_kind;
 mod other_key;
 mod related;
 
@@ -24,6 +25,7 @@ pub use encoding::Encoding;
 #[cfg(feature = "key-stores")]
 pub use input::EncryptedStore;
 pub use input::{Damage, Finding, InputError, KeyScanner, keys_in};
+pub use key_kind::KeyKind;
 pub use related::{
     MlDsa, PublicKey, RsaExponents, RsaNumbers, for_each_point_form, for_each_related, related,
 };

@@ -17,6 +17,7 @@ mod file_content;
 mod handshake;
 mod handshake_result;
 mod identity;
+mod key_exchange;
 mod key_ids;
 mod path;
 mod path_rules;
@@ -41,7 +42,8 @@ pub use self::{
     },
     handshake_result::HandshakeResult,
     identity::ClientIdentity,
-    server_config::{Judging, asker_config, server_config},
+    key_exchange::KeyExchange,
+    server_config::{Judging, ServerConfigs, asker_config, server_config},
 };
 pub use self::{
     client_verifier::{ClientVerifier, MAX_CERTIFICATES},

@@ -29,6 +29,10 @@ pub(super) struct ServiceRow<'a> {
     pub(super) policy: String,
     /// The rules by name.
     pub(super) rules: String,
+    /// Handshakes by group of the key exchange.
+    pub(super) key_exchanges: String,
+    /// Clients by algorithm of their key.
+    pub(super) client_keys: String,
     pub(super) rejection: Option<String>,
     /// The update that waits for the operator.
     pub(super) waiting: Option<WaitingUpdate<'a>>,
@@ -67,6 +71,8 @@ impl<'a> ServiceRow<'a> {
             client_rejections: traffic.client_rejections,
             policy: actions.join(", "),
             rules: rules(policy),
+            key_exchanges: counts(&traffic.key_exchanges),
+            client_keys: counts(&traffic.client_keys),
             rejection: (report.last_reload.error.is_some())
                 .then(|| reason(&report.last_reload, now)),
             waiting: WaitingUpdate::new(&report.dry_run, "service", &report.name, config),

@@ -183,6 +183,7 @@ impl Takes for UpstreamTlsConfig {
             trust_anchors: raw.trust_anchors,
             identity: identity(input, raw.certificate, raw.private_key)?,
             server_name: raw.server_name,
+            key_exchange: raw.key_exchange,
         })
     }
 }

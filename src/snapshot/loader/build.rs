@@ -40,7 +40,7 @@ impl ServiceSource {
             id: self.id,
             config: Arc::clone(&self.config),
             client_verifier: Arc::clone(client_verifier),
-            tls: Arc::new(tls),
+            tls,
             upstream_tls: credentials.upstream.get().as_ref().map(|it| Arc::clone(&it.tls)),
         })
     }

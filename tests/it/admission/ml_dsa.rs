@@ -1,7 +1,7 @@
 //! Clients with ML-DSA keys: services for TCP, authorizers, eviction, and OpenSSL as the client.
 //! `matrix` has the other ways to connect.
 //!
-//! Guards: `MlDsaKey::parse` in `crates/core/src/spki/related/ml_dsa.rs`, `ParsedKey::MlDsa` in
+//! Guards: `key_length` in `crates/core/src/spki/related/ml_dsa.rs`, `ParsedKey::MlDsa` in
 //! `crates/core/src/spki/related.rs`.
 
 use std::fs::write;
@@ -59,30 +59,34 @@ fn an_openssl_client_is_judged_by_its_ml_dsa_key() {
 }
 
 #[test]
-fn a_client_of_a_tcp_service_with_an_ml_dsa_key_is_judged_and_evicted() {
-    let (pki, origin) = (Pki::new(), Origin::start());
-    let [good, turned, lost] =
-        ["good", "turned", "lost"].map(|name| pki.client(name, Kind::MlDsa65));
-    write_filter(&pki.path("lost.pkbf"), &[&lost.spki]);
-    let configuration = Configuration::new(origin.address()).servers(&[origin.address()]);
-    let keygate = configuration.service("protocol = \"tcp\"").start(&pki);
-    let mut clients = [&good, &turned].map(|it| Client::connect(&pki, keygate.address(), it));
-    for client in &mut clients {
-        client.send(GET);
-        assert!(client.head().starts_with("HTTP/1.1 200 "));
+fn an_open_connection_whose_ml_dsa_key_becomes_a_hit_is_evicted() {
+    for (protocol, scheme) in [("http", "http://"), ("tcp", "")] {
+        let (pki, origin) = (Pki::new(), Origin::start());
+        let [good, turned, lost] =
+            ["good", "turned", "lost"].map(|name| pki.client(name, Kind::MlDsa65));
+        write_filter(&pki.path("lost.pkbf"), &[&lost.spki]);
+        let server = format!("{scheme}{}", origin.address());
+        let configuration = Configuration::new(origin.address()).servers(&[server]);
+        let keygate = configuration.service(&format!("protocol = \"{protocol}\"")).start(&pki);
+        let mut clients = [&good, &turned].map(|it| Client::connect(&pki, keygate.address(), it));
+        for client in &mut clients {
+            client.send(GET);
+            assert!(client.head().starts_with("HTTP/1.1 200 "), "{protocol}");
+        }
+        let mut rejected = Client::connect(&pki, keygate.address(), &lost);
+        let _ = rejected.try_send(GET);
+        let error = rejected.read_to_end().unwrap_err().to_string();
+        assert!(error.contains("AccessDenied"), "{protocol}: {error}");
+        write_revision(&pki.path("lost.pkbf"), &[&lost.spki, &turned.spki], 2);
+        let evicted = keygate.wait_for("the eviction", |line| {
+            line["message"] == "client key rejected, closing connection"
+        });
+        assert_eq!(evicted["subject"], "CN=turned", "{protocol}");
+        let [good, _] = &mut clients;
+        assert_eq!(good.exactly(6), b"hello\n", "{protocol}: not evicted");
+        good.send(GET);
+        assert!(good.head().starts_with("HTTP/1.1 200 "), "{protocol}");
     }
-    let mut rejected = Client::connect(&pki, keygate.address(), &lost);
-    let _ = rejected.try_send(GET);
-    assert!(rejected.read_to_end().unwrap_err().to_string().contains("AccessDenied"));
-    write_revision(&pki.path("lost.pkbf"), &[&lost.spki, &turned.spki], 2);
-    let evicted = keygate.wait_for("the eviction", |line| {
-        line["message"] == "client key rejected, closing connection"
-    });
-    assert_eq!(evicted["subject"], "CN=turned");
-    let [good, _] = &mut clients;
-    assert_eq!(good.exactly(6), b"hello\n", "not evicted");
-    good.send(GET);
-    assert!(good.head().starts_with("HTTP/1.1 200 "));
 }
 
 #[test]

@@ -23,7 +23,7 @@ const DASHBOARD: &str = include_str!("../../../deploy/grafana/keygate.json");
 const ALERTS: &str = include_str!("../../../docs/alerts.md");
 
 /// Metrics that neither an alert nor the dashboard uses.
-const LEFT_OUT: [(&str, &str); 16] = [
+const LEFT_OUT: [(&str, &str); 18] = [
     ("keygate_buffer_limit_bytes", "it does not change while the process runs"),
     (
         "keygate_buffered_bytes",
@@ -32,6 +32,10 @@ const LEFT_OUT: [(&str, &str); 16] = [
     (
         "keygate_confirmation_waits_active",
         "a moment of what keygate_confirmation_waits_total counts, for someone who watches",
+    ),
+    (
+        "keygate_client_key_algorithms_total",
+        "the state of a migration, on the status page and in docs/post-quantum.md",
     ),
     (
         "keygate_connections_hibernating",
@@ -57,6 +61,10 @@ const LEFT_OUT: [(&str, &str); 16] = [
     (
         "keygate_fetch_last_installed_timestamp_seconds",
         "the age of the file itself counts, which keygate_filter_stale and keygate_list_stale show",
+    ),
+    (
+        "keygate_key_exchanges_total",
+        "the state of a migration, on the status page and in docs/post-quantum.md",
     ),
     (
         "keygate_list_updated_timestamp_seconds",

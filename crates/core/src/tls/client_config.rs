@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, RootCertStore};
 
-use super::{Credentials, TrustAnchors};
+use super::{Credentials, KeyExchange, TrustAnchors};
 
 /// Builds the configuration for servers whose certificates `trust_anchors` issued. It presents
-/// `identity` to servers that request a client certificate, and offers `alpn`.
+/// `identity` to servers that request a client certificate, and offers `alpn` and the groups of
+/// `key_exchange`, preferred first; without any, hybrid ones first.
 ///
 /// # Errors
 /// Returns an error if rustls cannot use the provider's protocol versions.
@@ -17,11 +17,14 @@ pub fn client_config(
     trust_anchors: &TrustAnchors,
     identity: Option<&Credentials>,
     alpn: &[&[u8]],
+    key_exchange: &[KeyExchange],
 ) -> Result<ClientConfig, rustls::Error> {
     // A server may leave out what its client knows, so that each certificate ends a path.
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(trust_anchors.certificates.iter().cloned());
-    let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+    let groups =
+        if key_exchange.is_empty() { &KeyExchange::HYBRID_FIRST[..] } else { key_exchange };
+    let builder = ClientConfig::builder_with_provider(KeyExchange::provider(groups))
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots);
     let mut config = match identity {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use rustls::{AlertDescription, CertificateError, Error};
+use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 
 use super::verification_error::ClientProblem;
 use crate::guard::NameCheck;
@@ -76,6 +76,8 @@ impl HandshakeResult {
             Error::AlertReceived(_) => Self::ClientGone,
             Error::DecryptError => Self::BadSignature,
             Error::InvalidCertificate(error) => from_certificate_error(error),
+            // Larger certificates than a message may have.
+            Error::InvalidMessage(InvalidMessage::HandshakePayloadTooLarge) => Self::Unsupported,
             Error::InvalidMessage(_) => Self::NotTls,
             Error::NoCertificatesPresented => Self::NoCertificate,
             _ => Self::Unsupported,

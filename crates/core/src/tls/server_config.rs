@@ -6,12 +6,15 @@
 use std::sync::Arc;
 
 use rustls::crypto::aws_lc_rs::{Ticketer, default_provider};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, ServerSessionMemoryCache, StoresServerSessions};
 use rustls::sign::SingleCertAndKey;
-use rustls::{ServerConfig, SupportedProtocolVersion};
+use rustls::{NamedGroup, ServerConfig, SupportedProtocolVersion};
 
 use super::sessions::ExpiringSessions;
-use super::{ClientVerifier, Credentials, Deferral, KeyVerifier, ServerSettings, TlsVersion};
+use super::{
+    ClientVerifier, Credentials, Deferral, KeyExchange, KeyVerifier, ServerSettings, TlsVersion,
+};
 use crate::guard::{CurrentGuard, Policy};
 
 /// Maximum number of cached sessions, which TLS 1.2 clients without tickets need. Each holds the
@@ -29,7 +32,26 @@ pub struct Judging {
     pub deferral: Option<Arc<dyn Deferral>>,
 }
 
-/// Builds the configuration of a service. The verifier `clients` makes the usual checks.
+/// The configurations of a service, which share sessions.
+#[derive(Debug)]
+pub struct ServerConfigs {
+    /// For a client that offers no preferred group.
+    any: Arc<ServerConfig>,
+    /// For a client that offers the group.
+    preferred: Vec<(NamedGroup, Arc<ServerConfig>)>,
+}
+
+impl ServerConfigs {
+    /// The configuration for a client that offers the groups `offered`. rustls selects the client's
+    /// first choice, so the configuration has one group if the service prefers any.
+    #[must_use]
+    pub fn for_groups(&self, offered: &[NamedGroup]) -> &Arc<ServerConfig> {
+        let preferred = self.preferred.iter().find(|(group, _)| offered.contains(group));
+        preferred.map_or(&self.any, |(_, config)| config)
+    }
+}
+
+/// Builds the configurations of a service. The verifier `clients` makes the usual checks.
 ///
 /// # Errors
 /// Returns an error if there is no randomness for the ticket keys.
@@ -38,18 +60,31 @@ pub fn server_config(
     credentials: Credentials,
     clients: Arc<ClientVerifier>,
     judging: Judging,
-) -> Result<ServerConfig, rustls::Error> {
-    let provider = Arc::new(default_provider());
+) -> Result<ServerConfigs, rustls::Error> {
     let Judging { guard, policy, deferral } = judging;
     let mut verifier = KeyVerifier::new(clients, guard, policy);
     if let Some(deferral) = deferral {
         verifier = verifier.with_deferral(deferral);
     }
-    let config = ServerConfig::builder_with_provider(provider)
-        .with_protocol_versions(versions(settings.min_version))?
-        .with_client_cert_verifier(Arc::new(verifier))
-        .with_cert_resolver(Arc::new(SingleCertAndKey::from(credentials)));
-    with_sessions(config, settings)
+    let verifier: Arc<dyn ClientCertVerifier> = Arc::new(verifier);
+    let resolver = Arc::new(SingleCertAndKey::from(credentials));
+    let with_groups = |groups: &[KeyExchange]| {
+        let config = ServerConfig::builder_with_provider(KeyExchange::provider(groups))
+            .with_protocol_versions(versions(settings.min_version))?
+            .with_client_cert_verifier(Arc::clone(&verifier));
+        Ok::<_, rustls::Error>(config.with_cert_resolver(resolver.clone()))
+    };
+    let any = with_sessions(with_groups(settings.key_exchange)?, settings)?;
+    let preferred = settings.key_exchange.iter().map(|group| {
+        let mut config = with_groups(&[*group])?;
+        config.alpn_protocols.clone_from(&any.alpn_protocols);
+        config.ticketer = Arc::clone(&any.ticketer);
+        config.session_storage = Arc::clone(&any.session_storage);
+        config.send_tls13_tickets = any.send_tls13_tickets;
+        Ok((group.name(), Arc::new(config)))
+    });
+    let preferred = preferred.collect::<Result<_, rustls::Error>>()?;
+    Ok(ServerConfigs { any: Arc::new(any), preferred })
 }
 
 /// Builds the configuration towards the askers of an authorizer. Their keys are judged too, by the

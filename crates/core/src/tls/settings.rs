@@ -1,5 +1,7 @@
 //! The choices of an operator about TLS and revocation.
 
+use super::KeyExchange;
+
 /// The offers of a server to its clients.
 #[derive(Debug, Clone, Copy)]
 pub struct ServerSettings<'a> {
@@ -7,6 +9,9 @@ pub struct ServerSettings<'a> {
     pub min_version: TlsVersion,
     /// Protocols offered by ALPN, preferred first; without any, no ALPN.
     pub alpn: &'a [AlpnProtocol],
+    /// Groups of the key exchange, preferred first. Without any, all of them in the order of the
+    /// client.
+    pub key_exchange: &'a [KeyExchange],
     /// Whether clients can resume sessions. rustls calls no verifier for a resumed session, so the
     /// server must judge each client after the handshake (`ClientIdentity::judge`).
     pub resumption: bool,

@@ -4,8 +4,8 @@ use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
 
-use rustls::ServerConfig;
 use rustls::server::Acceptor;
+use rustls::{NamedGroup, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::TlsStream;
@@ -32,6 +32,7 @@ pub struct ClientHello<IO> {
     incoming: Buffer,
     holder: Holder,
     server_name: Option<Box<str>>,
+    groups: Box<[NamedGroup]>,
 }
 
 /// A ClientHello that is not acceptable.
@@ -45,7 +46,13 @@ pub struct HelloError {
 impl<IO: AsyncRead + AsyncWrite + Unpin> ClientHello<IO> {
     /// The bytes before the end of the handshake are held by `holder`.
     pub fn new(io: IO, holder: Holder) -> Self {
-        Self { io, incoming: Buffer::new(holder), holder, server_name: None }
+        Self {
+            io,
+            incoming: Buffer::new(holder),
+            holder,
+            server_name: None,
+            groups: Box::default(),
+        }
     }
 
     /// Waits for bytes of the client. Returns their number; 0 if the client has closed.
@@ -90,7 +97,9 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> ClientHello<IO> {
             read.map_err(|error| HelloError { error, alert: Vec::new() })?;
             match acceptor.accept() {
                 Ok(Some(accepted)) => {
-                    self.server_name = accepted.client_hello().server_name().map(Box::from);
+                    let hello = accepted.client_hello();
+                    self.server_name = hello.server_name().map(Box::from);
+                    self.groups = hello.named_groups().unwrap_or_default().into();
                     return Ok(true);
                 }
                 Ok(None) => {}
@@ -113,6 +122,11 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> ClientHello<IO> {
         self.server_name.as_deref()
     }
 
+    /// The groups of the key exchange that a complete ClientHello offers, in its order.
+    pub fn groups(&self) -> &[NamedGroup] {
+        &self.groups
+    }
+
     /// The connection. The bytes that were read are lost.
     pub fn into_io(self) -> IO {
         self.io
@@ -126,7 +140,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> ClientHello<IO> {
         self,
         config: Arc<ServerConfig>,
     ) -> Result<Box<TlsStream<IO>>, (io::Error, IO)> {
-        let Self { io, incoming, holder, server_name } = self;
+        let Self { io, incoming, holder, server_name, groups: _ } = self;
         match TlsStream::new(io, incoming, server_name, config, holder) {
             Ok(stream) => TlsStream::handshake(Box::new(stream)).await,
             Err((error, io)) => Err((io::Error::other(error), io)),

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 use std::time::SystemTime;
 
-use keygate_core::tls::CertificateSummary;
+use keygate_core::spki::KeyKind;
+use keygate_core::tls::{CertificateSummary, KeyExchange};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::config::AccessLogField;
@@ -49,10 +50,9 @@ impl Line<'_> {
             Some(text) => map.serialize_entry(name, text),
             None => Ok(()),
         };
+        let tls = || connection.tls_facts();
         match field {
-            AccessLogField::Cipher => {
-                text(map, connection.tls_facts().map(|tls| tls.cipher.as_str()))
-            }
+            AccessLogField::Cipher => text(map, tls().map(|tls| tls.cipher.as_str())),
             AccessLogField::Complete => map.serialize_entry(name, &values.is_complete.get()),
             AccessLogField::DnsNames => names(map, &|client| client.dns_names.clone()),
             AccessLogField::DurationSeconds => {
@@ -64,6 +64,12 @@ impl Line<'_> {
             AccessLogField::Host => text(map, request.host.as_deref()),
             AccessLogField::IpAddresses => names(map, &|client| client.ip_addresses.clone()),
             AccessLogField::Issuer => of_client(map, &|client| client.issuer.clone()),
+            AccessLogField::KeyAlgorithm => {
+                text(map, tls().and_then(|tls| tls.key_kind).map(KeyKind::as_str))
+            }
+            AccessLogField::KeyExchange => {
+                text(map, tls().and_then(|tls| tls.key_exchange).map(KeyExchange::as_str))
+            }
             AccessLogField::Method => text(map, request.method.as_deref()),
             AccessLogField::Peer => {
                 map.serialize_entry(name, &connection.identity().peer().to_string())
@@ -77,9 +83,7 @@ impl Line<'_> {
             }
             AccessLogField::Serial => of_client(map, &|client| client.serial.clone()),
             AccessLogField::Service => map.serialize_entry(name, &connection.service().config.name),
-            AccessLogField::Sni => {
-                text(map, connection.tls_facts().and_then(|tls| tls.sni.as_deref()))
-            }
+            AccessLogField::Sni => text(map, tls().and_then(|tls| tls.sni.as_deref())),
             AccessLogField::Status => match values.status.get() {
                 Some(status) => map.serialize_entry(name, &status),
                 None => Ok(()),
@@ -90,7 +94,7 @@ impl Line<'_> {
                 let now = humantime::format_rfc3339_micros(self.now);
                 map.serialize_entry(name, &now.to_string())
             }
-            AccessLogField::TlsVersion => text(map, connection.tls_facts().map(|tls| tls.version)),
+            AccessLogField::TlsVersion => text(map, tls().map(|tls| tls.version)),
             AccessLogField::Upstream => text(map, values.upstream.get().map(String::as_str)),
             AccessLogField::UpstreamSeconds => match values.upstream_time.get() {
                 Some(time) => map.serialize_entry(name, &time.as_secs_f64()),

@@ -1,0 +1,91 @@
+//! Groups of the key exchange of TLS.
+
+use std::sync::Arc;
+
+use rustls::crypto::aws_lc_rs::{default_provider, kx_group};
+use rustls::crypto::{CryptoProvider, SupportedKxGroup};
+use rustls::{CommonState, NamedGroup};
+
+/// A group of the key exchange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyExchange {
+    /// The curve secp256r1, also called P-256.
+    Secp256r1,
+    /// secp256r1 and ML-KEM-768.
+    Secp256r1MlKem768,
+    /// The curve secp384r1, also called P-384.
+    Secp384r1,
+    /// X25519.
+    X25519,
+    /// X25519 and ML-KEM-768.
+    X25519MlKem768,
+}
+
+impl KeyExchange {
+    /// Every group, in the order of declaration.
+    pub const ALL: [Self; 5] = [
+        Self::Secp256r1,
+        Self::Secp256r1MlKem768,
+        Self::Secp384r1,
+        Self::X25519,
+        Self::X25519MlKem768,
+    ];
+    /// The order towards servers. The hello has a share of X25519 as well, so no classical server
+    /// needs another round trip.
+    pub(super) const HYBRID_FIRST: [Self; 4] =
+        [Self::X25519MlKem768, Self::X25519, Self::Secp256r1, Self::Secp384r1];
+
+    /// The name in the registry of IANA (TLS Supported Groups).
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Secp256r1 => "secp256r1",
+            Self::Secp256r1MlKem768 => "SecP256r1MLKEM768",
+            Self::Secp384r1 => "secp384r1",
+            Self::X25519 => "x25519",
+            Self::X25519MlKem768 => "X25519MLKEM768",
+        }
+    }
+
+    /// Whether recorded traffic stays secret from a later quantum computer.
+    #[must_use]
+    pub fn is_hybrid(self) -> bool {
+        match self {
+            Self::Secp256r1MlKem768 | Self::X25519MlKem768 => true,
+            Self::Secp256r1 | Self::Secp384r1 | Self::X25519 => false,
+        }
+    }
+
+    /// The group of a connection after its handshake; `None` for a resumed session of TLS 1.2,
+    /// which exchanges no keys.
+    #[must_use]
+    pub fn negotiated(connection: &CommonState) -> Option<Self> {
+        let name = connection.negotiated_key_exchange_group()?.name();
+        Self::ALL.into_iter().find(|it| it.name() == name)
+    }
+
+    /// The group in the ClientHello.
+    pub(super) fn name(self) -> NamedGroup {
+        self.group().name()
+    }
+
+    fn group(self) -> &'static dyn SupportedKxGroup {
+        match self {
+            Self::Secp256r1 => kx_group::SECP256R1,
+            Self::Secp256r1MlKem768 => kx_group::SECP256R1MLKEM768,
+            Self::Secp384r1 => kx_group::SECP384R1,
+            Self::X25519 => kx_group::X25519,
+            Self::X25519MlKem768 => kx_group::X25519MLKEM768,
+        }
+    }
+
+    /// The algorithms of TLS with these groups, preferred first; without any, with the default
+    /// groups of rustls.
+    pub(super) fn provider(groups: &[Self]) -> Arc<CryptoProvider> {
+        let mut provider = default_provider();
+        if !groups.is_empty() {
+            provider.kx_groups = groups.iter().map(|group| group.group()).collect();
+        }
+        Arc::new(provider)
+    }
+}
