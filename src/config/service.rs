@@ -87,6 +87,8 @@ impl ServiceConfig {
     #[must_use]
     pub fn files(&self) -> Vec<&Path> {
         let own = [&self.tls.certificate, &self.tls.private_key].into_iter();
+        let alternative = self.tls.alternative.iter();
+        let own = own.chain(alternative.flat_map(|it| [&it.certificate, &it.private_key]));
         let cas = self.trust_anchors.iter().chain(self.cas.iter().map(|ca| &ca.file));
         let crls = self.crls.iter().map(|crl| &crl.path);
         let mut files: Vec<&PathBuf> =
@@ -214,6 +216,8 @@ table! {
             "PEM, the service's own certificate first, then its intermediates.",
         pub private_key: PathBuf => NewConnections
             "PEM: PKCS #8, PKCS #1 or SEC1; without a passphrase. May be the same file.",
+        pub alternative: Option<AlternativeCertificate> =>
+            "The certificate for clients that offer no signature scheme of the first one's key, such as RSA beside ECDSA, or ECDSA beside ML-DSA.",
         pub min_version: TlsVersion = "1.2" => NewConnections
             "Minimum version of TLS.",
         pub key_exchange: Vec<KeyExchange> = [] => NewConnections
@@ -222,6 +226,17 @@ table! {
             r#"Protocols offered to clients, preferred first. Not with `protocol = "tcp"`."#,
         pub resumption: bool = true => NewConnections
             "Whether sessions are resumed. A resumed session is judged like a new one.",
+    }
+}
+
+table! {
+    /// The alternative certificate of a service.
+    #[derive(Clone, PartialEq, Eq)]
+    pub struct AlternativeCertificate "" {
+        pub certificate: PathBuf => NewConnections
+            "PEM, as `services.tls.certificate`.",
+        pub private_key: PathBuf => NewConnections
+            "PEM, as `services.tls.private_key`.",
     }
 }
 

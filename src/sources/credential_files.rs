@@ -25,6 +25,8 @@ pub(crate) struct CredentialFiles<'a> {
     pub(super) name: &'a str,
     /// Certificate and private key for TLS; an authorizer may have none.
     pub(super) server: Option<(&'a Path, &'a Path)>,
+    /// The alternative certificate and its private key.
+    pub(super) alternative: Option<(&'a Path, &'a Path)>,
     /// Names that the certificate should have.
     pub(super) server_names: &'a [String],
     /// The CAs of the peers that ask an authorizer.
@@ -61,6 +63,7 @@ impl<'a> CredentialFiles<'a> {
     /// The units that are configured.
     pub(super) fn units(&self) -> impl Iterator<Item = CredentialUnit> + use<> {
         let units = [
+            (CredentialUnit::AlternativeServer, self.alternative.is_some()),
             (CredentialUnit::AskerCa, self.asker_ca.is_some()),
             (CredentialUnit::ClientCa, self.cas().next().is_some()),
             (CredentialUnit::Crls, !self.crls.is_empty()),
@@ -70,10 +73,12 @@ impl<'a> CredentialFiles<'a> {
         units.into_iter().filter_map(|(unit, is_configured)| is_configured.then_some(unit))
     }
 
-    /// The files with the own certificate and its key.
-    pub(super) fn of_server(&self) -> Vec<PathBuf> {
-        let server = self.server.into_iter();
-        server.flat_map(|(certificate, key)| [certificate, key]).map(Path::to_owned).collect()
+    /// The files with the own certificate and its key, and those with the alternative ones.
+    pub(super) fn of_servers(&self) -> [Vec<PathBuf>; 2] {
+        [self.server, self.alternative].map(|pair| {
+            let files = pair.into_iter().flat_map(|(certificate, key)| [certificate, key]);
+            files.map(Path::to_owned).collect()
+        })
     }
 
     /// The files with the CAs of clients, each with the configuration key that names it.
@@ -99,6 +104,7 @@ impl<'a> CredentialFiles<'a> {
     /// The configuration key that names the file with the certificates of `role`.
     pub(super) fn key_of(&self, role: CertificateRole) -> &'static str {
         match role {
+            CertificateRole::AlternativeServer => "tls.alternative.certificate",
             CertificateRole::Intermediate => "client_auth.intermediates",
             CertificateRole::Server => "tls.certificate",
             CertificateRole::TrustAnchor => {
@@ -112,6 +118,9 @@ impl<'a> CredentialFiles<'a> {
     /// The file with the certificates of `role`; `None` if two files have some.
     pub(super) fn path_of(&self, role: CertificateRole) -> Option<&'a Path> {
         match role {
+            CertificateRole::AlternativeServer => {
+                self.alternative.map(|(certificate, _)| certificate)
+            }
             CertificateRole::Intermediate => self.intermediates,
             CertificateRole::Server => self.server.map(|(certificate, _)| certificate),
             CertificateRole::TrustAnchor => {
@@ -148,6 +157,11 @@ impl NamesCredentials for ServiceConfig {
         CredentialFiles {
             name: &self.name,
             server: Some((&self.tls.certificate, &self.tls.private_key)),
+            alternative: self
+                .tls
+                .alternative
+                .as_ref()
+                .map(|it| (&*it.certificate, &*it.private_key)),
             server_names: &self.server_names,
             asker_ca: None,
             trust_anchors: self.trust_anchors.as_deref(),
@@ -185,6 +199,7 @@ impl NamesCredentials for AuthorizerConfig {
         CredentialFiles {
             name: &self.name,
             server: tls.map(|tls| (tls.certificate.as_path(), tls.private_key.as_path())),
+            alternative: None,
             server_names: &[],
             asker_ca: tls.and_then(|tls| tls.client_ca.as_deref()),
             trust_anchors: self.client_auth.trust_anchors.as_deref(),

@@ -16,7 +16,7 @@ use super::credential_files::{CredentialFiles, NamesCredentials};
 use super::gate::AcceptError;
 use super::service_credentials::{
     Attempt, ClientAuth, KnownClients, PartialUpdate, ServiceCredentials, UpstreamCredentials,
-    read_asker_ca, read_server,
+    read_alternative, read_asker_ca, read_server,
 };
 use super::source_set::Source;
 use super::waiting::Guarded;
@@ -178,6 +178,12 @@ impl<C: NamesCredentials + Clone + PartialEq> Source for CredentialSource<C> {
                 |files, _| read_server(files),
             ),
             self.refresh_unit(
+                CredentialUnit::AlternativeServer,
+                now,
+                |it| &mut it.alternative,
+                |files, _| read_alternative(files),
+            ),
+            self.refresh_unit(
                 CredentialUnit::AskerCa,
                 now,
                 |it| &mut it.asker_ca,
@@ -195,10 +201,17 @@ impl<C: NamesCredentials + Clone + PartialEq> Source for CredentialSource<C> {
     }
 
     fn paths(&self) -> impl Iterator<Item = &PathBuf> {
-        let ServiceCredentials { server, asker_ca, clients, upstream, client_verifier: _ } =
-            &self.credentials;
-        let paths = [server.paths(), asker_ca.paths(), clients.paths(), upstream.paths()];
-        paths.into_iter().flatten()
+        let ServiceCredentials {
+            server,
+            alternative,
+            asker_ca,
+            clients,
+            upstream,
+            client_verifier: _,
+        } = &self.credentials;
+        let own = [server.paths(), alternative.paths()].into_iter().flatten();
+        let paths = [asker_ca.paths(), clients.paths(), upstream.paths()];
+        own.chain(paths.into_iter().flatten())
     }
 }
 

@@ -13,6 +13,8 @@ labels! {
     /// The files of a service or authorizer that are replaced together, whatever its other files
     /// are.
     CredentialUnit {
+        /// The alternative certificate and its private key.
+        AlternativeServer = "alternative_server",
         /// The CAs of the peers that ask an authorizer.
         AskerCa = "asker_ca",
         /// The CAs of clients: trust anchors and intermediates.
@@ -41,6 +43,7 @@ impl CredentialUnit {
         match *key {
             CRLS => Self::Crls,
             "tls.client_ca" => Self::AskerCa,
+            key if key.starts_with("tls.alternative.") => Self::AlternativeServer,
             key if key.starts_with("client_auth.") => Self::ClientCa,
             key if key.starts_with("upstream.") => Self::Upstream,
             _ => Self::Server,
@@ -99,7 +102,8 @@ impl RejectedUnit {
         );
         match self.unit {
             CredentialUnit::Crls => metrics.record_crl_rejected(service, self.reason),
-            CredentialUnit::AskerCa
+            CredentialUnit::AlternativeServer
+            | CredentialUnit::AskerCa
             | CredentialUnit::ClientCa
             | CredentialUnit::Server
             | CredentialUnit::Upstream => {

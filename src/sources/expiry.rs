@@ -73,6 +73,7 @@ impl Expiry {
         path: Option<&Path>,
     ) -> Self {
         let kind = match role {
+            CertificateRole::AlternativeServer => "alternative certificate",
             CertificateRole::Intermediate => "intermediate CA of clients",
             CertificateRole::Server => "certificate",
             CertificateRole::TrustAnchor => "CA of clients",

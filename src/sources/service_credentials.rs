@@ -4,7 +4,7 @@ mod client_auth;
 mod service_file;
 mod warnings;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use keygate_core::guard::AllowRules;
@@ -36,6 +36,8 @@ use crate::sources::private_key::ExposedKeyFile;
 pub(crate) struct ServiceCredentials {
     /// The own certificate chain and key; `None` for an authorizer without TLS.
     pub(super) server: LastGood<Option<KeyPair>>,
+    /// The alternative certificate chain and key of a service.
+    pub(super) alternative: LastGood<Option<KeyPair>>,
     /// The CAs of the peers that ask an authorizer.
     pub(crate) asker_ca: LastGood<Option<Arc<TrustAnchors>>>,
     /// The CAs of clients, and their CRLs.
@@ -76,7 +78,10 @@ impl ServiceCredentials {
         gates: (usize, &mut ClientGates),
         context: LoadContext<'_>,
     ) -> Result<(Self, Option<LoadErrors>), LoadErrors> {
-        let server = load(files.of_server(), context, || read_server(files));
+        let [of_server, of_alternative] = files.of_servers();
+        let server = load(of_server, context, || read_server(files));
+        let alternative = load(of_alternative, context, || read_alternative(files));
+        let server = both(server, alternative);
         let has_same_files =
             before.is_some_and(|(_, known)| known.of_clients() == files.of_clients());
         let clients = ClientAuth::load(files, known, has_same_files, gates, context);
@@ -86,9 +91,10 @@ impl ServiceCredentials {
         let asker_ca = files.asker_ca.into_iter().map(ToOwned::to_owned).collect();
         let asker_ca = load(asker_ca, context, || read_asker_ca(files));
         let loaded = both(both(server, clients), both(upstream, asker_ca))?;
-        let ((server, (clients, rejection)), (upstream, asker_ca)) = loaded;
+        let (((server, alternative), (clients, rejection)), (upstream, asker_ca)) = loaded;
         let client_verifier = None;
-        let mut credentials = Self { server, asker_ca, clients, upstream, client_verifier };
+        let mut credentials =
+            Self { server, alternative, asker_ca, clients, upstream, client_verifier };
         let settings = |files: CredentialFiles<'_>| {
             let rules = files.rules.map(AllowRules::kinds);
             let until = files.accept_server_auth_until;
@@ -151,6 +157,12 @@ impl ServiceCredentials {
         self.server.get().as_ref().map(|pair| &pair.credentials)
     }
 
+    /// The certificate chains and keys of the service, preferred first.
+    pub(crate) fn key_pairs(&self) -> impl Iterator<Item = &Credentials> {
+        let pairs = [&self.server, &self.alternative].into_iter();
+        pairs.filter_map(|pair| pair.get().as_ref()).map(|pair| &pair.credentials)
+    }
+
     /// Builds a new client verifier, so that open connections are verified again.
     pub(super) fn rebuild_client_verifier(&mut self, files: CredentialFiles<'_>) {
         let verifier = self.clients.get().verifier(files);
@@ -163,6 +175,8 @@ impl ServiceCredentials {
     ) -> impl Iterator<Item = (CertificateRole, &CertificateDer<'static>)> {
         let (upstream, cas) = (self.upstream.get().as_ref(), &self.clients.get().cas);
         let server = self.key_pair().and_then(|server| server.cert.first());
+        let alternative = self.alternative.get().as_ref();
+        let alternative = alternative.and_then(|pair| pair.credentials.cert.first());
         let client = upstream.and_then(|it| it.client.as_ref()?.cert.first());
         let anchors = cas.trust_anchors.iter().chain(self.asker_ca.get());
         let client_cas = anchors.flat_map(|anchors| &anchors.certificates);
@@ -170,6 +184,7 @@ impl ServiceCredentials {
         server
             .map(|cert| (CertificateRole::Server, cert))
             .into_iter()
+            .chain(alternative.map(|cert| (CertificateRole::AlternativeServer, cert)))
             .chain(client.map(|cert| (CertificateRole::UpstreamClient, cert)))
             .chain(client_cas.map(|cert| (CertificateRole::TrustAnchor, cert)))
             .chain(cas.intermediates.iter().map(|cert| (CertificateRole::Intermediate, cert)))
@@ -191,10 +206,28 @@ fn load<T>(
 /// # Errors
 /// Returns the errors of both files, or one if they do not belong together.
 pub(super) fn read_server(files: CredentialFiles<'_>) -> Result<Option<KeyPair>, LoadErrors> {
-    let Some((certificate, private_key)) = files.server else { return Ok(None) };
-    let certificate = ServiceFile { files, key: "tls.certificate", path: certificate };
-    KeyPair::read(certificate, ServiceFile { files, key: "tls.private_key", path: private_key })
-        .map(Some)
+    read_pair(files, files.server, ["tls.certificate", "tls.private_key"])
+}
+
+/// The alternative certificate and its key; `None` without one.
+///
+/// # Errors
+/// As [`read_server`].
+pub(super) fn read_alternative(files: CredentialFiles<'_>) -> Result<Option<KeyPair>, LoadErrors> {
+    let keys = ["tls.alternative.certificate", "tls.alternative.private_key"];
+    read_pair(files, files.alternative, keys)
+}
+
+/// The certificate and its key in the files that these configuration keys name.
+fn read_pair(
+    files: CredentialFiles<'_>,
+    paths: Option<(&Path, &Path)>,
+    keys: [&'static str; 2],
+) -> Result<Option<KeyPair>, LoadErrors> {
+    let Some((certificate, private_key)) = paths else { return Ok(None) };
+    let file = |key, path| ServiceFile { files, key, path };
+    let [certificate_key, private_key_key] = keys;
+    KeyPair::read(file(certificate_key, certificate), file(private_key_key, private_key)).map(Some)
 }
 
 /// The CAs of the peers that ask an authorizer; `None` if there are none.

@@ -43,6 +43,7 @@ mod admission {
     mod revocation_updates;
     mod server_auth;
     mod sessions;
+    mod two_certificates;
     mod weak_keys;
 }
 

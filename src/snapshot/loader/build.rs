@@ -20,14 +20,12 @@ impl ServiceSource {
         deferral: Option<&Arc<dyn Deferral>>,
     ) -> Result<Service, LoadError> {
         let credentials = &self.credentials;
-        let (Some(server), Some(client_verifier)) =
-            (credentials.key_pair(), &credentials.client_verifier)
-        else {
+        let Some(client_verifier) = &credentials.client_verifier else {
             return Err(self.tls_error(rustls::Error::NoCertificatesPresented));
         };
         let tls = tls::server_config(
             self.config.tls.server_settings(),
-            Arc::clone(server),
+            credentials.key_pairs().map(Arc::clone).collect(),
             Arc::clone(client_verifier),
             Judging {
                 guard: guard.clone(),

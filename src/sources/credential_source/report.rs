@@ -20,8 +20,8 @@ use crate::sources::warning::{COPY_IN_USE, Warning};
 impl<C: NamesCredentials + Clone + PartialEq> CredentialSource<C> {
     /// Sets the metrics of all units, and those that show when certificates and CRLs expire.
     pub(crate) fn set_metrics(&self) {
-        use CertificateRole::{Server, TrustAnchor, UpstreamClient};
-        for role in [Server, UpstreamClient, TrustAnchor] {
+        use CertificateRole::{AlternativeServer, Server, TrustAnchor, UpstreamClient};
+        for role in [Server, AlternativeServer, UpstreamClient, TrustAnchor] {
             if let Some(expiry) = self.expiry(role) {
                 self.metrics.set_certificate_not_after(self.name(), role, expiry as f64);
             }
@@ -43,15 +43,22 @@ impl<C: NamesCredentials + Clone + PartialEq> CredentialSource<C> {
 
     /// The last attempt to read the files of each unit, as one.
     pub(in crate::sources) fn last_reload(&self) -> ReloadReport {
-        let ServiceCredentials { server, asker_ca, clients, upstream, client_verifier: _ } =
-            &self.credentials;
+        let ServiceCredentials {
+            server,
+            alternative,
+            asker_ca,
+            clients,
+            upstream,
+            client_verifier: _,
+        } = &self.credentials;
         let (mut last, mut clients) = (server.last_reload(), clients.last_reload());
         let is_copied = self.copied().next().is_some();
         for error in clients.error.iter_mut().filter(|_| is_copied) {
             error.push_str(COPY_IN_USE);
         }
-        let others = [asker_ca.last_reload(), clients, upstream.last_reload()];
-        others.into_iter().for_each(|other| last.join(other));
+        let others = [alternative.last_reload(), asker_ca.last_reload(), clients];
+        let others = others.into_iter().chain([upstream.last_reload()]);
+        others.for_each(|other| last.join(other));
         let rejected = self.rejected.iter().min_by_key(|rejected| rejected.waits());
         last.reason = rejected.map(|unit| unit.reason.as_str()).filter(|_| last.error.is_some());
         last.files.clone_from(&self.updated);

@@ -27,13 +27,19 @@ impl ServiceCredentials {
         let mut warnings: Vec<_> = crls.map(|problem| Warning::crl(&owner, problem)).collect();
         warnings.extend(self.missing_crls(files));
         let upstream = self.upstream.get().as_ref();
-        let exposed = self.server.get().iter().filter_map(|pair| pair.exposed.as_ref());
+        let own = [&self.server, &self.alternative].into_iter().flat_map(|pair| pair.get());
+        let exposed = own.filter_map(|pair| pair.exposed.as_ref());
         let exposed = exposed.chain(upstream.and_then(|it| it.exposed.as_ref()));
         warnings.extend(exposed.map(Warning::unsafe_permissions));
         let certificate =
             |key, path: &Path| CertificateFile { owner: files.owner(), key, path: path.to_owned() };
-        if let (Some(server), Some((path, _))) = (self.key_pair(), files.server) {
-            let file = certificate("tls.certificate", path);
+        let own = [
+            ("tls.certificate", &self.server, files.server),
+            ("tls.alternative.certificate", &self.alternative, files.alternative),
+        ];
+        for (key, pair, paths) in own {
+            let (Some(pair), Some((path, _))) = (pair.get(), paths) else { continue };
+            let (server, file) = (&pair.credentials, certificate(key, path));
             warnings.extend(period_warnings(server, &file, now));
             for name in tls::uncovered_names(server, files.server_names) {
                 warnings.push(Warning::name_not_covered(&file, name));

@@ -17,6 +17,8 @@ use crate::spki::{self, Fingerprint};
 named! {
     /// The purpose of a certificate in a service.
     pub enum CertificateRole {
+        /// The service's own alternative server certificate.
+        AlternativeServer = "alternative_server",
         /// An intermediate CA whose revocation lists are accepted.
         Intermediate = "intermediate",
         /// The service's own server certificate.

@@ -7,7 +7,10 @@ use std::sync::Arc;
 
 use rustls::crypto::aws_lc_rs::{Ticketer, default_provider};
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{NoServerSessionStorage, ServerSessionMemoryCache, StoresServerSessions};
+use rustls::server::{
+    ClientHello, NoServerSessionStorage, ResolvesServerCert, ServerSessionMemoryCache,
+    StoresServerSessions,
+};
 use rustls::sign::SingleCertAndKey;
 use rustls::{NamedGroup, ServerConfig, SupportedProtocolVersion};
 
@@ -51,13 +54,31 @@ impl ServerConfigs {
     }
 }
 
-/// Builds the configurations of a service. The verifier `clients` makes the usual checks.
+/// The certificates of a service, preferred first.
+#[derive(Debug)]
+struct OfferedCertificates(Vec<Credentials>);
+
+impl ResolvesServerCert for OfferedCertificates {
+    /// The first certificate whose key signs with a scheme that the client offers. If there is none,
+    /// the first certificate, so that the handshake fails for this reason.
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Credentials> {
+        let (first, others) = self.0.split_first()?;
+        let signs = |it: &&Credentials| it.key.choose_scheme(hello.signature_schemes()).is_some();
+        if others.is_empty() || signs(&first) {
+            return Some(Arc::clone(first));
+        }
+        Some(Arc::clone(others.iter().find(signs).unwrap_or(first)))
+    }
+}
+
+/// Builds the configurations of a service, which presents the first of `credentials` that a client
+/// can verify. The verifier `clients` makes the usual checks.
 ///
 /// # Errors
 /// Returns an error if there is no randomness for the ticket keys.
 pub fn server_config(
     settings: ServerSettings<'_>,
-    credentials: Credentials,
+    credentials: Vec<Credentials>,
     clients: Arc<ClientVerifier>,
     judging: Judging,
 ) -> Result<ServerConfigs, rustls::Error> {
@@ -67,7 +88,7 @@ pub fn server_config(
         verifier = verifier.with_deferral(deferral);
     }
     let verifier: Arc<dyn ClientCertVerifier> = Arc::new(verifier);
-    let resolver = Arc::new(SingleCertAndKey::from(credentials));
+    let resolver = Arc::new(OfferedCertificates(credentials));
     let with_groups = |groups: &[KeyExchange]| {
         let config = ServerConfig::builder_with_provider(KeyExchange::provider(groups))
             .with_protocol_versions(versions(settings.min_version))?
