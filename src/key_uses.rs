@@ -4,16 +4,19 @@
 //! Each worker records the clients that it admits in bounded memory of its own. While that memory
 //! is read, its worker records nothing and does not wait.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use keygate_core::pkbf::KeyHash;
-use keygate_core::spki::{self, Fingerprint, KeyKind};
+use keygate_core::spki::{self, Fingerprint};
 use keygate_core::tls::{CertificateSummary, KeyExchange};
 use keygate_core::unix_time;
 use rustls::pki_types::CertificateDer;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+use crate::metrics::{KeyAlgorithm, Label};
 
 /// Number of clients in a generation, some 1.5 MiB. A worker has two generations and drops the older
 /// one when the newer one is full.
@@ -31,7 +34,7 @@ pub(crate) struct KeyUseShard(Arc<Mutex<[HashMap<ClientOfService, KeyUse>; 2]>>)
 type ClientOfService = (usize, KeyHash);
 
 /// A client of a service.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct KeyUse {
     /// Name of the service.
     pub service: String,
@@ -40,13 +43,9 @@ pub struct KeyUse {
     /// Fingerprint of the client's key.
     pub fingerprint: String,
     /// Algorithm of the client's key.
-    pub key_algorithm: &'static str,
+    pub key_algorithm: Cow<'static, str>,
     /// Group of the last key exchange; `null` if every connection resumed a session of TLS 1.2.
-    pub key_exchange: Option<&'static str>,
-    /// Whether the key is post-quantum.
-    pub has_post_quantum_key: bool,
-    /// Whether the last key exchange was hybrid.
-    pub is_hybrid: bool,
+    pub key_exchange: Option<Cow<'static, str>>,
     /// The last address of the client.
     pub address: IpAddr,
     /// When the client connected last, in seconds since the Unix epoch.
@@ -89,7 +88,7 @@ impl KeyUseShard {
         &self,
         (id, service): (usize, &str),
         leaf: &CertificateDer<'_>,
-        kind: KeyKind,
+        algorithm: KeyAlgorithm,
         key_exchange: Option<KeyExchange>,
         address: IpAddr,
     ) {
@@ -105,17 +104,14 @@ impl KeyUseShard {
                 service: service.to_owned(),
                 subject: CertificateSummary::new(leaf).name().to_owned(),
                 fingerprint: Fingerprint::of(spki).to_string(),
-                key_algorithm: kind.as_str(),
+                key_algorithm: algorithm.as_str().into(),
                 key_exchange: None,
-                has_post_quantum_key: kind.is_post_quantum(),
-                is_hybrid: false,
                 address,
                 last_seen: 0,
             })
         });
         if let Some(group) = key_exchange {
-            seen.key_exchange = Some(group.as_str());
-            seen.is_hybrid = group.is_hybrid();
+            seen.key_exchange = Some(group.as_str().into());
         }
         (seen.address, seen.last_seen) = (address, unix_time::now());
     }

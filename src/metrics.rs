@@ -28,8 +28,9 @@ pub use file_checks::{FileChecks, GuardedFileMetrics};
 pub use filter::FilterMetrics;
 pub(crate) use labels::labels;
 pub use labels::{
-    CodeClass, ConfirmationResult, ConnectionResult, Family, KeyAction, Label, LogName, NameResult,
-    OwnStatus, QuestionResult, ReloadResult, SpanDrop, UpstreamFailure, WaitOutcome,
+    CodeClass, ConfirmationResult, ConnectionResult, Family, KeyAction, KeyAlgorithm, Label,
+    LogName, NameResult, OwnStatus, QuestionResult, ReloadResult, SpanDrop, UpstreamFailure,
+    WaitOutcome,
 };
 pub use list::ListMetrics;
 pub use logs::LogMetrics;

@@ -82,7 +82,7 @@ impl View {
             if client.last_seen.saturating_add(WINDOW.as_secs()) >= now
                 && let Some(service) = traffic.get_mut(&client.service)
             {
-                let algorithm = client.key_algorithm.to_owned();
+                let algorithm = client.key_algorithm.into_owned();
                 *service.client_keys.entry(algorithm).or_default() += 1.0;
             }
         }

@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::admin_client::{AdminClient, AdminError};
 use super::counted::counted;
 use super::{CliError, CliOutput, ConfigFile, Exit};
+use crate::key_uses::KeyUse;
 use crate::recent_hits::{CLIENTS_IN_THE_LOG, SERVER_AUTH, to_admit};
 
 #[derive(Debug, clap::Args)]
@@ -135,44 +136,31 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     Ok(Exit::Done)
 }
 
-/// A client that was admitted: some fields of `KeyUse`.
-#[derive(Deserialize)]
-struct AdmittedClient {
-    service: String,
-    subject: String,
-    fingerprint: String,
-    key_algorithm: String,
-    key_exchange: Option<String>,
-    has_post_quantum_key: bool,
-    is_hybrid: bool,
-    address: String,
-    last_seen: u64,
-}
-
-/// Prints the clients that are not post-quantum in both respects.
+/// Prints the clients with a classical key or a classical key exchange.
 fn classical(client: &AdminClient, args: &Args) -> Result<Exit, CliError> {
     let from = unix_time::now().saturating_sub(args.since.as_secs());
     let (mut output, mut hybrid, mut seen) = (CliOutput::new(), 0_u64, 0_u64);
-    for value in client.get_json::<Vec<Value>>("/clients")? {
-        let it: AdmittedClient = client.parse_value(&value)?;
+    for it in client.get_json::<Vec<KeyUse>>("/clients")? {
         if it.last_seen < from {
             continue;
         }
-        seen += 1;
-        hybrid += u64::from(it.is_hybrid);
-        if it.is_hybrid && it.has_post_quantum_key {
+        let group = it.key_exchange.as_deref().unwrap_or("-");
+        let is_hybrid = group.contains("MLKEM");
+        (seen, hybrid) = (seen + 1, hybrid + u64::from(is_hybrid));
+        if is_hybrid && it.key_algorithm.starts_with("ml-dsa") {
             continue;
         }
         if args.json {
-            output.json(&value)?;
+            output.json(&it)?;
             continue;
         }
-        let (subject, fingerprint) = (printable(&it.subject), &it.fingerprint);
-        output.line(format_args!("{fingerprint}  {subject}"))?;
-        let (group, last) = (it.key_exchange.as_deref().unwrap_or("-"), utc(it.last_seen));
+        output.line(format_args!("{}  {}", it.fingerprint, printable(&it.subject)))?;
         output.line(format_args!(
-            "    service {}, key {}, key exchange {group}, last seen {last} from {}",
-            it.service, it.key_algorithm, it.address
+            "    service {}, key {}, key exchange {group}, last seen {} from {}",
+            it.service,
+            it.key_algorithm,
+            utc(it.last_seen),
+            it.address
         ))?;
     }
     if !args.json {

@@ -242,8 +242,8 @@ words! {
     impl Depth { Chain = "chain", Leaf = "leaf", }
     impl ExpiredCrl { Accept = "accept", Reject = "reject", }
     impl KeyExchange {
-        X25519MlKem768 = "X25519MLKEM768", Secp256r1MlKem768 = "SecP256r1MLKEM768",
-        X25519 = "x25519", Secp256r1 = "secp256r1", Secp384r1 = "secp384r1",
+        X25519MlKem768 = "X25519MLKEM768", X25519 = "x25519", Secp256r1 = "secp256r1",
+        Secp384r1 = "secp384r1",
     }
     impl RejectWith { Alert = "alert", Http403 = "http-403", }
     impl RevocationDepth { Leaf = "leaf", Path = "path", }

@@ -1,7 +1,6 @@
 //! The series of the data path: one set for each worker.
 
 use keygate_core::guard::{Decision, JudgedAt, Judgement, VerdictKind};
-use keygate_core::spki::KeyKind;
 use keygate_core::tls::{HandshakeResult, KeyExchange};
 use keygate_wire::permit::BufferClass;
 use keygate_wire::permit::ledger::ClassUse;
@@ -11,8 +10,8 @@ use prometheus::{
 
 use super::authorizer::{AuthorizerMetrics, AuthorizerSeries};
 use super::labels::{
-    CodeClass, ConnectionResult, Family, KeyAction, NameResult, OwnStatus, UpstreamFailure,
-    WaitOutcome,
+    CodeClass, ConnectionResult, Family, KeyAction, KeyAlgorithm, NameResult, OwnStatus,
+    UpstreamFailure, WaitOutcome,
 };
 use super::traces::TraceMetrics;
 use super::{NAMESPACE, counters, opts, register};
@@ -61,7 +60,7 @@ pub struct ServiceMetrics {
     /// From the accepted connection to the finished handshake, in seconds.
     pub handshake_duration: Histogram,
     key_exchanges: Family<KeyExchange, IntCounter>,
-    client_keys: Family<KeyKind, IntCounter>,
+    client_keys: Family<KeyAlgorithm, IntCounter>,
     checks: [StageChecks; 3],
     key_actions: Family<KeyAction, IntCounter>,
     /// Clients that were admitted with a certificate for servers only.
@@ -203,9 +202,9 @@ impl ServiceMetrics {
         if resumed { abbreviated.of(result) } else { full.of(result) }
     }
 
-    /// Counts a completed handshake by the group of its key exchange and the kind of the client's
+    /// Counts a completed handshake by the group of its key exchange and the algorithm of the client's
     /// key.
-    pub(crate) fn count_key_use(&self, group: Option<KeyExchange>, key: Option<KeyKind>) {
+    pub(crate) fn count_key_use(&self, group: Option<KeyExchange>, key: Option<KeyAlgorithm>) {
         group.iter().for_each(|group| self.key_exchanges.of(*group).inc());
         key.iter().for_each(|key| self.client_keys.of(*key).inc());
     }

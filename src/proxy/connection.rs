@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use keygate_core::guard::{Decision, JudgedAt, Judgement, NameCheck, RejectWith};
-use keygate_core::spki::KeyKind;
 use keygate_core::tls::{
     ClientIdentity, Handshake, HandshakeResult, KeyExchange, is_for_servers,
 };
@@ -39,7 +38,7 @@ use super::tcp;
 use super::worker::Worker;
 use crate::config::{Networks, Protocol};
 use crate::listen::Accepted;
-use crate::metrics::{ConnectionResult, ServiceMetrics};
+use crate::metrics::{ConnectionResult, KeyAlgorithm, Label, ServiceMetrics};
 use crate::snapshot::Service;
 
 /// Serves an accepted connection on a task of its own.
@@ -262,8 +261,8 @@ async fn admit(worker: Rc<Worker>, established: Established) -> Option<Admitted>
     let metrics = worker.service_metrics(&of_handshake);
     metrics.handshakes(HandshakeResult::Ok, identity.judged_at() == JudgedAt::Resumption).inc();
     let key_exchange = KeyExchange::negotiated(stream.state());
-    let key_kind = identity.presented().first().map(|leaf| KeyKind::of_certificate(leaf));
-    metrics.count_key_use(key_exchange, key_kind);
+    let algorithm = identity.presented().first().map(|leaf| KeyAlgorithm::of_certificate(leaf));
+    metrics.count_key_use(key_exchange, algorithm);
     let mut assessment = Assessment::new(worker, &of_handshake, &identity);
     if let Some(first) = assessment.take_if(|it| it.leaves_questions(worker)) {
         let answered = first.answered(worker, &of_handshake, &mut stream, &identity);
@@ -293,13 +292,14 @@ async fn admit(worker: Rc<Worker>, established: Established) -> Option<Admitted>
                 log.server_auth(peer, &service, path, &judgement, judged_at);
             }
         });
-        if let Some((leaf, kind)) = presented.first().zip(key_kind) {
+        if let Some((leaf, algorithm)) = presented.first().zip(algorithm) {
             let client = (service.id, service.config.name.as_str());
-            worker.key_uses.record(client, leaf, kind, key_exchange, identity.peer().ip());
+            worker.key_uses.record(client, leaf, algorithm, key_exchange, identity.peer().ip());
         }
     }
     let needs_facts = worker.access_log.is_some() || worker.tracer.is_some();
-    let tls_facts = needs_facts.then(|| Box::new(TlsFacts::new(&stream, key_exchange, key_kind)));
+    let key_use = [key_exchange.map(KeyExchange::as_str), algorithm.map(Label::as_str)];
+    let tls_facts = needs_facts.then(|| Box::new(TlsFacts::new(&stream, key_use)));
     let alpn = stream.state().alpn_protocol();
     let open = OpenConnection::new(&snapshot, service, identity, judgement, alpn, tls_facts);
     if is_over_limit && !is_rejected {

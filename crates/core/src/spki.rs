@@ -7,7 +7,6 @@ mod certificate;
 mod digest;
 mod encoding;
 mod input;
-mod key_kind;
 mod other_key;
 mod related;
 
@@ -25,9 +24,9 @@ pub use encoding::Encoding;
 #[cfg(feature = "key-stores")]
 pub use input::EncryptedStore;
 pub use input::{Damage, Finding, InputError, KeyScanner, keys_in};
-pub use key_kind::KeyKind;
+pub(crate) use related::MlDsa;
 pub use related::{
-    MlDsa, PublicKey, RsaExponents, RsaNumbers, for_each_point_form, for_each_related, related,
+    PublicKey, RsaExponents, RsaNumbers, for_each_point_form, for_each_related, related,
 };
 
 /// SHA-256 of a SubjectPublicKeyInfo; in text, lower-case hex.
@@ -94,8 +93,8 @@ pub enum Algorithm {
     Ec(&'static str),
     /// Ed25519 (RFC 8410).
     Ed25519,
-    /// ML-DSA (RFC 9881), with its parameter set.
-    MlDsa(MlDsa),
+    /// ML-DSA (RFC 9881), with the lower-case name of its parameter set.
+    MlDsa(&'static str),
     /// Any other algorithm.
     Other,
     /// RSA, with the length of the modulus in bits.
@@ -113,9 +112,8 @@ impl Algorithm {
 impl fmt::Display for Algorithm {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Ec(curve) => formatter.write_str(curve),
+            Self::Ec(name) | Self::MlDsa(name) => formatter.write_str(name),
             Self::Ed25519 => formatter.write_str("ed25519"),
-            Self::MlDsa(parameters) => formatter.write_str(parameters.as_str()),
             Self::Other => formatter.write_str("other"),
             Self::Rsa(bits) => write!(formatter, "rsa-{bits}"),
         }

@@ -10,7 +10,6 @@ use keygate_wire::permit::ClientKey;
 use super::request_values::RequestValues;
 use crate::config::ServerConfig;
 use crate::metrics::{Label, UpstreamFailure};
-use crate::proxy::open_connection::tls_facts::TlsFacts;
 use crate::proxy::upstream::RequestFailure;
 use crate::traces::{FailedAttempts, FinishedExchange, FinishedRequest, RequestTrace, Tracer};
 
@@ -129,7 +128,7 @@ impl RequestSpans {
             subject: connection.client_summary().map(|client| client.subject.clone()),
             service: connection.service().config.name.clone(),
             verdict: connection.verdict_word(),
-            key_use: connection.tls_facts().map_or([None; 2], TlsFacts::key_use),
+            key_use: connection.tls_facts().map_or([None; 2], |tls| tls.key_use),
             exchanges,
             trace_state: self.state,
         });

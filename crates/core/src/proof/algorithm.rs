@@ -7,7 +7,7 @@ use aws_lc_rs::signature::{
     VerificationAlgorithm,
 };
 
-use crate::spki::{Algorithm, MlDsa};
+use crate::spki::Algorithm;
 
 /// The sizes of RSA keys that are accepted. The maximum is 8192 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,16 +47,18 @@ impl SignatureAlgorithm {
             Algorithm::Ec("p521") => Self::new(ES512_NAMES, &ECDSA_P521_SHA512_FIXED),
             Algorithm::Ec("secp256k1") => Self::new(ES256K_NAMES, &ECDSA_P256K1_SHA256_FIXED),
             Algorithm::Ed25519 => Self::new(ED25519_NAMES, &ED25519),
-            Algorithm::MlDsa(MlDsa::MlDsa44) => Self::new(ML_DSA_44_NAMES, &ML_DSA_44),
-            Algorithm::MlDsa(MlDsa::MlDsa65) => Self::new(ML_DSA_65_NAMES, &ML_DSA_65),
-            Algorithm::MlDsa(MlDsa::MlDsa87) => Self::new(ML_DSA_87_NAMES, &ML_DSA_87),
+            Algorithm::MlDsa("ml-dsa-44") => Self::new(ML_DSA_44_NAMES, &ML_DSA_44),
+            Algorithm::MlDsa("ml-dsa-65") => Self::new(ML_DSA_65_NAMES, &ML_DSA_65),
+            Algorithm::MlDsa("ml-dsa-87") => Self::new(ML_DSA_87_NAMES, &ML_DSA_87),
             Algorithm::Rsa(2048..=MAX_RSA_BITS) => {
                 Self::new(RS256_NAMES, &RSA_PKCS1_2048_8192_SHA256)
             }
             Algorithm::Rsa(1024..2048) if rsa_keys == RsaKeys::From1024 => {
                 Self::new(RS256_NAMES, &RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY)
             }
-            Algorithm::Ec(_) | Algorithm::Other | Algorithm::Rsa(_) => return None,
+            Algorithm::Ec(_) | Algorithm::MlDsa(_) | Algorithm::Other | Algorithm::Rsa(_) => {
+                return None;
+            }
         };
         Some(algorithm)
     }

@@ -12,7 +12,7 @@ use aws_lc_rs::signature::{
 use data_encoding::BASE64URL_NOPAD;
 
 use super::algorithm::{RsaKeys, SignatureAlgorithm};
-use crate::spki::{Algorithm, Encoding, Fingerprint, InputError, keys_in, related};
+use crate::spki::{Algorithm, Encoding, Fingerprint, InputError, MlDsa, keys_in, related};
 
 /// The statement of the reference generator, two spaces included.
 const STATEMENT: &str = "This key is pwned!  See https://pwnedkeys.com for more info.";
@@ -101,8 +101,10 @@ impl Signer {
             Algorithm::Ed25519 => {
                 Ok(Self::Ed25519(Ed25519KeyPair::from_pkcs8_maybe_unchecked(private_key)?))
             }
-            Algorithm::MlDsa(parameters) => {
-                Ok(Self::MlDsa(PqdsaKeyPair::from_pkcs8(parameters.signing(), private_key)?))
+            algorithm @ Algorithm::MlDsa(name) => {
+                let unsupported = || CreateError::Unsupported(algorithm.to_string());
+                let parameters = MlDsa::named(name).ok_or_else(unsupported)?;
+                Ok(Self::MlDsa(PqdsaKeyPair::from_pkcs8(parameters.signing, private_key)?))
             }
             Algorithm::Rsa(2048..) => {
                 let pair = RsaKeyPair::from_pkcs8(private_key);

@@ -16,8 +16,7 @@ use smallvec::SmallVec;
 use self::ec::Point;
 pub(super) use self::ec::ec_spki;
 use self::ed25519::EdwardsKey;
-pub use self::ml_dsa::MlDsa;
-use self::ml_dsa::MlDsaKey;
+pub(crate) use self::ml_dsa::MlDsa;
 use self::rsa::RsaKey;
 pub use self::rsa::{RsaExponents, RsaNumbers};
 pub(super) use self::rsa::{der_integer, rsa_spki};
@@ -50,7 +49,7 @@ pub struct PublicKey<'a> {
 enum ParsedKey<'a> {
     Ec(Point<'a>),
     Ed25519(EdwardsKey),
-    MlDsa(MlDsaKey<'a>),
+    MlDsa(&'static MlDsa, &'a [u8]),
     /// Another algorithm, or bytes that cannot be read.
     Other,
     /// Another spelling of the key with this SubjectPublicKeyInfo.
@@ -65,7 +64,7 @@ impl<'a> PublicKey<'a> {
         let ec = || Point::parse(spki).map(ParsedKey::Ec);
         let ed25519 = || EdwardsKey::parse(spki).map(ParsedKey::Ed25519);
         let rsa = || RsaKey::parse(spki).map(ParsedKey::Rsa);
-        let ml_dsa = || MlDsaKey::parse(spki).map(ParsedKey::MlDsa);
+        let ml_dsa = || MlDsa::parse(spki).map(|(set, key)| ParsedKey::MlDsa(set, key));
         let other = || other_key::canonical(spki).map(ParsedKey::OtherSpelling);
         let parsed = ec().or_else(ed25519).or_else(rsa).or_else(ml_dsa).or_else(other);
         let parsed = parsed.unwrap_or(ParsedKey::Other);
@@ -78,7 +77,7 @@ impl<'a> PublicKey<'a> {
         match &self.parsed {
             ParsedKey::Ec(point) => Algorithm::Ec(point.curve.name),
             ParsedKey::Ed25519(_) => Algorithm::Ed25519,
-            ParsedKey::MlDsa(key) => Algorithm::MlDsa(key.parameters),
+            ParsedKey::MlDsa(set, _) => Algorithm::MlDsa(set.name),
             ParsedKey::Other => Algorithm::Other,
             ParsedKey::OtherSpelling(spki) => Algorithm::of(spki),
             ParsedKey::Rsa(key) => Algorithm::Rsa(key.modulus_bits()),
@@ -90,7 +89,7 @@ impl<'a> PublicKey<'a> {
     #[must_use]
     pub fn rsa_numbers(&self) -> Option<RsaNumbers<'a>> {
         match &self.parsed {
-            ParsedKey::Ec(_) | ParsedKey::Ed25519(_) | ParsedKey::MlDsa(_) => None,
+            ParsedKey::Ec(_) | ParsedKey::Ed25519(_) | ParsedKey::MlDsa(..) => None,
             ParsedKey::Other | ParsedKey::OtherSpelling(_) => other_key::rsa_numbers(self.spki),
             ParsedKey::Rsa(key) => key.numbers(),
         }
@@ -112,7 +111,7 @@ impl<'a> PublicKey<'a> {
         match &self.parsed {
             ParsedKey::Ec(point) => point.for_each_related(visit),
             ParsedKey::Ed25519(key) => key.for_each_related(visit),
-            ParsedKey::MlDsa(_) | ParsedKey::Other => {}
+            ParsedKey::MlDsa(..) | ParsedKey::Other => {}
             ParsedKey::OtherSpelling(spki) => {
                 // One type of visitor, because this function calls itself.
                 let visit: &mut dyn FnMut(Encoding, &[u8]) = &mut |encoding, spki| {
@@ -132,7 +131,7 @@ impl<'a> PublicKey<'a> {
         match &self.parsed {
             ParsedKey::Ed25519(key) => key.for_each_sum(visit),
             ParsedKey::Ec(_)
-            | ParsedKey::MlDsa(_)
+            | ParsedKey::MlDsa(..)
             | ParsedKey::Other
             | ParsedKey::OtherSpelling(_)
             | ParsedKey::Rsa(_) => {}
@@ -143,7 +142,7 @@ impl<'a> PublicKey<'a> {
     pub(crate) fn has_point(&self) -> bool {
         match &self.parsed {
             ParsedKey::Ec(_) | ParsedKey::Ed25519(_) => true,
-            ParsedKey::MlDsa(_) | ParsedKey::Other | ParsedKey::Rsa(_) => false,
+            ParsedKey::MlDsa(..) | ParsedKey::Other | ParsedKey::Rsa(_) => false,
             ParsedKey::OtherSpelling(spki) => PublicKey::parse(spki).has_point(),
         }
     }
@@ -155,7 +154,7 @@ impl<'a> PublicKey<'a> {
         match &self.parsed {
             ParsedKey::Ec(point) => !point.is_on_curve(),
             ParsedKey::Ed25519(key) => key.has_small_order(),
-            ParsedKey::MlDsa(_) | ParsedKey::Other | ParsedKey::Rsa(_) => false,
+            ParsedKey::MlDsa(..) | ParsedKey::Other | ParsedKey::Rsa(_) => false,
             ParsedKey::OtherSpelling(spki) => PublicKey::parse(spki).is_invalid_point(),
         }
     }
@@ -167,7 +166,7 @@ impl<'a> PublicKey<'a> {
         match &self.parsed {
             ParsedKey::Ec(point) => visit(Encoding::EcX, KeyDigest::from_ec_x(point.x)),
             ParsedKey::Ed25519(key) => key.for_each_number(visit),
-            ParsedKey::MlDsa(key) => visit(Encoding::Presented, KeyDigest::from_bytes(key.key)),
+            ParsedKey::MlDsa(_, key) => visit(Encoding::Presented, KeyDigest::from_bytes(key)),
             ParsedKey::Other => {
                 if let Some((encoding, digest)) = other_key::number(self.spki) {
                     visit(encoding, digest);

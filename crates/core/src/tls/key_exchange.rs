@@ -11,8 +11,6 @@ use rustls::{CommonState, NamedGroup};
 pub enum KeyExchange {
     /// The curve secp256r1, also called P-256.
     Secp256r1,
-    /// secp256r1 and ML-KEM-768.
-    Secp256r1MlKem768,
     /// The curve secp384r1, also called P-384.
     Secp384r1,
     /// X25519.
@@ -23,13 +21,8 @@ pub enum KeyExchange {
 
 impl KeyExchange {
     /// Every group, in the order of declaration.
-    pub const ALL: [Self; 5] = [
-        Self::Secp256r1,
-        Self::Secp256r1MlKem768,
-        Self::Secp384r1,
-        Self::X25519,
-        Self::X25519MlKem768,
-    ];
+    pub const ALL: [Self; 4] =
+        [Self::Secp256r1, Self::Secp384r1, Self::X25519, Self::X25519MlKem768];
     /// The order towards servers. The hello has a share of X25519 as well, so no classical server
     /// needs another round trip.
     pub(super) const HYBRID_FIRST: [Self; 4] =
@@ -40,19 +33,9 @@ impl KeyExchange {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Secp256r1 => "secp256r1",
-            Self::Secp256r1MlKem768 => "SecP256r1MLKEM768",
             Self::Secp384r1 => "secp384r1",
             Self::X25519 => "x25519",
             Self::X25519MlKem768 => "X25519MLKEM768",
-        }
-    }
-
-    /// Whether recorded traffic stays secret from a later quantum computer.
-    #[must_use]
-    pub fn is_hybrid(self) -> bool {
-        match self {
-            Self::Secp256r1MlKem768 | Self::X25519MlKem768 => true,
-            Self::Secp256r1 | Self::Secp384r1 | Self::X25519 => false,
         }
     }
 
@@ -72,7 +55,6 @@ impl KeyExchange {
     fn group(self) -> &'static dyn SupportedKxGroup {
         match self {
             Self::Secp256r1 => kx_group::SECP256R1,
-            Self::Secp256r1MlKem768 => kx_group::SECP256R1MLKEM768,
             Self::Secp384r1 => kx_group::SECP384R1,
             Self::X25519 => kx_group::X25519,
             Self::X25519MlKem768 => kx_group::X25519MLKEM768,

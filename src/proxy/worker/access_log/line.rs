@@ -3,8 +3,7 @@
 use std::fmt::Write as _;
 use std::time::SystemTime;
 
-use keygate_core::spki::KeyKind;
-use keygate_core::tls::{CertificateSummary, KeyExchange};
+use keygate_core::tls::CertificateSummary;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::config::AccessLogField;
@@ -64,12 +63,8 @@ impl Line<'_> {
             AccessLogField::Host => text(map, request.host.as_deref()),
             AccessLogField::IpAddresses => names(map, &|client| client.ip_addresses.clone()),
             AccessLogField::Issuer => of_client(map, &|client| client.issuer.clone()),
-            AccessLogField::KeyAlgorithm => {
-                text(map, tls().and_then(|tls| tls.key_kind).map(KeyKind::as_str))
-            }
-            AccessLogField::KeyExchange => {
-                text(map, tls().and_then(|tls| tls.key_exchange).map(KeyExchange::as_str))
-            }
+            AccessLogField::KeyAlgorithm => text(map, tls().and_then(|tls| tls.key_use[1])),
+            AccessLogField::KeyExchange => text(map, tls().and_then(|tls| tls.key_use[0])),
             AccessLogField::Method => text(map, request.method.as_deref()),
             AccessLogField::Peer => {
                 map.serialize_entry(name, &connection.identity().peer().to_string())

@@ -5,6 +5,7 @@
 //! (RSA), RFC 5915 and RFC 5958 (private keys), RFC 9881 (ML-DSA).
 
 use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
+use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P256K1_SHA256_ASN1_SIGNING,
     ECDSA_P384_SHA384_ASN1_SIGNING, ECDSA_P521_SHA512_ASN1_SIGNING, EcdsaKeyPair, Ed25519KeyPair,
@@ -22,9 +23,6 @@ use crate::spki::{MlDsa, of_certificate, sequence};
 const RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
 const EC: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");
 const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
-const ML_DSA_44: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.16.840.1.101.3.4.3.17");
-const ML_DSA_65: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.16.840.1.101.3.4.3.18");
-const ML_DSA_87: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.16.840.1.101.3.4.3.19");
 
 pub(super) fn certificate(object: &[u8]) -> Result<Vec<u8>, InputError> {
     let spki = of_certificate(object).map_err(|error| broken("a certificate", error))?;
@@ -89,13 +87,13 @@ fn pkcs8_key(object: &[u8], fields: &mut SliceReader<'_>) -> Result<Vec<u8>, Inp
                 .map_err(|error| broken(PRIVATE_KEY, error))?;
             Ok(ed25519_spki(pair.public_key().as_ref()))
         }
-        ML_DSA_44 => ml_dsa_key(object, MlDsa::MlDsa44),
-        ML_DSA_65 => ml_dsa_key(object, MlDsa::MlDsa65),
-        ML_DSA_87 => ml_dsa_key(object, MlDsa::MlDsa87),
-        other => Err(InputError::Unsupported {
-            what: format!("a private key of the algorithm {other}"),
-            hint: ": give its public key or certificate instead",
-        }),
+        other => {
+            let unsupported = || InputError::Unsupported {
+                what: format!("a private key of the algorithm {other}"),
+                hint: ": give its public key or certificate instead",
+            };
+            ml_dsa_key(object, MlDsa::identified(other.as_bytes()).ok_or_else(unsupported)?)
+        }
     }
 }
 
@@ -128,11 +126,11 @@ fn ec_key(object: &[u8]) -> Result<Vec<u8>, InputError> {
 }
 
 /// An ML-DSA private key: the seed, the expanded key, or both, which must agree.
-fn ml_dsa_key(object: &[u8], parameters: MlDsa) -> Result<Vec<u8>, InputError> {
-    let pair = PqdsaKeyPair::from_pkcs8(parameters.signing(), object)
+fn ml_dsa_key(object: &[u8], parameters: &MlDsa) -> Result<Vec<u8>, InputError> {
+    let pair = PqdsaKeyPair::from_pkcs8(parameters.signing, object)
         .map_err(|error| broken(PRIVATE_KEY, error))?;
-    let length = || broken(PRIVATE_KEY, Damage::Text("its public key has a wrong length".into()));
-    parameters.spki(pair.public_key().as_ref()).ok_or_else(length)
+    let spki = parameters.spki(pair.public_key().as_ref());
+    spki.ok_or_else(|| broken(PRIVATE_KEY, Unspecified))
 }
 
 fn skip(fields: &mut SliceReader<'_>) -> Result<(), InputError> {

@@ -199,12 +199,7 @@ fn spki(key: &JsonKey) -> Result<Vec<u8>, InputError> {
         }
         "AKP" => {
             let name = key.alg.as_deref().unwrap_or_default();
-            let parameters = match name {
-                "ML-DSA-44" => MlDsa::MlDsa44,
-                "ML-DSA-65" => MlDsa::MlDsa65,
-                "ML-DSA-87" => MlDsa::MlDsa87,
-                _ => return Err(unsupported("algorithm", name)),
-            };
+            let parameters = MlDsa::named(name).ok_or_else(|| unsupported("algorithm", name))?;
             let spki = parameters.spki(&bytes("pub", key.public.as_ref())?);
             spki.ok_or_else(|| broken(format!("pub is no key of {name}")))
         }
