@@ -15,9 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use keygate_core::guard::{Decision, JudgedAt, Judgement, NameCheck, RejectWith};
-use keygate_core::tls::{
-    ClientIdentity, Handshake, HandshakeResult, KeyExchange, is_for_servers,
-};
+use keygate_core::tls::{ClientIdentity, Handshake, HandshakeResult, KeyExchange, is_for_servers};
 use keygate_wire::client_io::{ClientIo, detect_vanished};
 use keygate_wire::lingering_close::{self, LINGER_TIME};
 use keygate_wire::permit::ledger::Holder;
