@@ -157,6 +157,7 @@ impl Server {
             confirmation,
             exporting,
             workers.loads(),
+            recent,
         );
         control.spawn(&supervisor).map_err(ServerError::Control)?;
         Ok(Self {

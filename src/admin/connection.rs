@@ -98,6 +98,8 @@ mod tests {
     use crate::metrics::{ControlMetrics, Exposition};
     use crate::process::lifecycle::Lifecycle;
     use crate::proxy::ServerStates;
+    use keygate_core::guard::RecentKeys;
+
     use crate::recent_hits::RecentHits;
     use crate::snapshot::watch::Command;
 
@@ -114,6 +116,7 @@ mod tests {
             confirm,
             recent_hits: RecentHits::default(),
             key_uses: KeyUses::default(),
+            recent: RecentKeys::default(),
             servers: ServerStates::default(),
             loads: AddressLoads::default(),
             drain,

@@ -21,7 +21,7 @@ use super::{BoxedError, CliError, runtime};
 use crate::config::ListenAddress;
 
 /// Maximum size of a response body, in bytes; a larger body is an error.
-const MAX_BODY: usize = 16 << 20;
+const MAX_BODY: usize = 128 << 20;
 
 /// Maximum characters of an error response that are printed.
 const MAX_SHOWN: usize = 4096;

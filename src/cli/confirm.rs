@@ -125,7 +125,8 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
             FoundSubject::Key(key) => {
                 asker.ask((key.input, key.line), questions.ask(key.spki, None, args.all))
             }
-            FoundSubject::Reported { key, encoding } => {
+            FoundSubject::Reported { is_open: false, .. } => Ok(()),
+            FoundSubject::Reported { key, encoding, is_open: true } => {
                 let asked = questions.ask(key.spki, encoding.as_deref(), args.all);
                 asker.ask((key.input, key.line), asked)
             }

@@ -46,6 +46,14 @@ impl<const REQUIRED: bool> InputArgs<REQUIRED> {
     ) -> Result<InputCounts, CliError> {
         for_each_key(&self.inputs, &self.passphrase, per_key_output, visit)
     }
+
+    /// Calls `visit` with every subject of every input, as [`for_each_subject`].
+    pub(super) fn for_each_subject(
+        &self,
+        visit: impl FnMut(FoundSubject<'_>) -> Result<(), CliError>,
+    ) -> Result<InputCounts, CliError> {
+        for_each(&self.inputs, &self.passphrase, PerKeyOutput::No, true, visit)
+    }
 }
 
 /// Counts over all inputs.
@@ -261,11 +269,11 @@ impl<V: FnMut(FoundSubject<'_>) -> Result<(), CliError>> InputReader<V> {
                 }
             };
             match report::parse(&line) {
-                Ok(Some(ReportedKey { spki, encoding })) => {
+                Ok(Some(ReportedKey { spki, encoding, is_open })) => {
                     self.counts.keys += 1;
                     self.progress.advance(1);
                     let key = FoundKey { input, line: Some(number), spki: &spki };
-                    (self.visit)(FoundSubject::Reported { key, encoding })?;
+                    (self.visit)(FoundSubject::Reported { key, encoding, is_open })?;
                 }
                 Ok(None) => {}
                 Err(error) => self.record_unusable(input, Some(number), &error),

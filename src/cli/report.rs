@@ -1,6 +1,7 @@
 //! `keygate report`: lists recent clients that were rejected, or that `reject` would have rejected.
 
 use std::collections::HashMap;
+use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::ValueHint;
@@ -33,6 +34,11 @@ pub(super) struct Args {
     /// not the rejected ones.
     #[arg(long)]
     classical: bool,
+    /// Print the public keys of the clients that were admitted recently, a line each, below a comment
+    /// with the subject: an input of `key --shared-primes`, `list diff` and other commands. The
+    /// running proxy records clients if `max_new_hits` is set.
+    #[arg(long, conflicts_with_all = ["classical", "since", "json"])]
+    clients: bool,
     /// Print a JSON object for each client, service, verdict and action.
     #[arg(long)]
     json: bool,
@@ -82,6 +88,10 @@ struct ReportedHit {
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let client = AdminClient::from_config(&args.config.path(), TIMEOUT)?;
+    if args.clients {
+        io::stdout().write_all(&client.get("/clients")?).map_err(CliError::Output)?;
+        return Ok(Exit::Done);
+    }
     if args.classical {
         return classical(&client, args);
     }
@@ -140,7 +150,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
 fn classical(client: &AdminClient, args: &Args) -> Result<Exit, CliError> {
     let from = unix_time::now().saturating_sub(args.since.as_secs());
     let (mut output, mut hybrid, mut seen) = (CliOutput::new(), 0_u64, 0_u64);
-    for it in client.get_json::<Vec<KeyUse>>("/clients")? {
+    for it in client.get_json::<Vec<KeyUse>>("/key-uses")? {
         if it.last_seen < from {
             continue;
         }

@@ -249,8 +249,8 @@ words! {
     impl RevocationDepth { Leaf = "leaf", Path = "path", }
     impl TlsVersion { V1_2 = "1.2", V1_3 = "1.3", }
     impl WeakCheck {
-        Fermat = "fermat", Invalid = "invalid", Roca = "roca", SmallFactors = "small-factors",
-        Wiener = "wiener",
+        Fermat = "fermat", Invalid = "invalid", Roca = "roca", Rsapoly = "rsapoly",
+        SmallFactors = "small-factors", Wiener = "wiener",
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use keygate_core::guard::RecentKeys;
 use tokio::sync::{mpsc, watch};
 
 use super::Metrics;
@@ -128,6 +129,7 @@ impl ServerContext {
         confirmation: Option<ConfirmationTask>,
         exporting: Option<ExportTask>,
         loads: AddressLoads,
+        recent: RecentKeys,
     ) -> Control {
         let drain = Drain::new(self.lifecycle.clone(), metrics.control.drained.clone());
         let health = HealthChecks {
@@ -143,7 +145,8 @@ impl ServerContext {
             current: Arc::clone(&self.current),
             judgements: self.judgements.clone(),
         });
-        let state = self.admin_state(metrics.exposition, confirm, drain, loads, commands_from);
+        let state =
+            self.admin_state(metrics.exposition, confirm, recent, drain, loads, commands_from);
         let (heartbeats, hanging) = (self.heartbeats.clone(), self.hanging.clone());
         Control { watcher, health, confirmation, exporting, heartbeats, hanging, admin, state }
     }
@@ -153,6 +156,7 @@ impl ServerContext {
         &self,
         exposition: Exposition,
         confirm: ConfirmStatus,
+        recent: RecentKeys,
         drain: Drain,
         loads: AddressLoads,
         commands_from: AdminCommands,
@@ -163,6 +167,7 @@ impl ServerContext {
             confirm,
             recent_hits: self.recent_hits.clone(),
             key_uses: self.key_uses.clone(),
+            recent,
             servers: self.servers.clone(),
             loads,
             drain,

@@ -91,6 +91,7 @@ mod cli {
     mod probe;
     mod proofs;
     mod reports;
+    mod shared_primes;
     mod status;
     mod validate;
     mod weak_keys;

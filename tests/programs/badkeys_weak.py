@@ -6,7 +6,7 @@ import sys
 
 from badkeys import checkrsa
 
-CHECKS = ["fermat", "roca", "rsainvalid", "smalld", "smallfactors"]
+CHECKS = ["fermat", "roca", "rsainvalid", "rsapoly", "smalld", "smallfactors"]
 
 for modulus, exponent in json.load(sys.stdin):
     found = checkrsa(int(modulus, 16), e=int(exponent, 16), checks=CHECKS)

@@ -42,18 +42,20 @@ impl RsaKey {
     /// A key as the library of Infineon generated it: both primes are k·M + (65537^a mod M), where
     /// M is a product of the first primes.
     pub fn roca(bits: u32) -> Self {
-        let count = match bits {
-            512..=960 => 39,
-            992..=1952 => 71,
-            1984..=3936 => 126,
-            _ => 225,
-        };
-        let product: BigUint = small_primes().take(count).map(BigUint::from).product();
-        Self::new([(); 2].map(|()| {
-            let power = BigUint::from(EXPONENT).modpow(&random(128), &product);
-            let factors = random(bits / 2) / &product;
-            next_prime(factors * &product + power, |candidate| *candidate += &product)
-        }))
+        let product = roca_product(bits);
+        Self::new(
+            [(); 2].map(|()| next_prime(roca_number(bits / 2), |candidate| *candidate += &product)),
+        )
+    }
+
+    /// A key whose primes are polynomials in 2^`limb` with coefficients of at most 7 bits, below a
+    /// leading one of `limb` bits.
+    pub fn sparse(bits: u32, limb: u32) -> Self {
+        Self::new(
+            [(); 2].map(|()| {
+                next_prime(sparse_number(bits / 2, limb), |candidate| *candidate += 2_u32)
+            }),
+        )
     }
 
     /// A key with the prime factor `factor`, and a modulus of this size.
@@ -164,11 +166,40 @@ pub fn prime(bits: u32) -> BigUint {
 }
 
 /// A random number of this size, whose two highest bits are set.
-fn random(bits: u32) -> BigUint {
+pub fn random(bits: u32) -> BigUint {
     let mut bytes = vec![0; usize::try_from(bits.div_ceil(8)).unwrap()];
     aws_lc_rs::rand::fill(&mut bytes).unwrap();
     let below = BigUint::from_bytes_be(&bytes) >> (8 * bits.div_ceil(8) - bits + 2);
     below + (BigUint::from(3_u32) << (bits - 2))
+}
+
+/// The product M of the first primes for ROCA moduli of this size.
+fn roca_product(bits: u32) -> BigUint {
+    let count = match bits {
+        512..=960 => 39,
+        992..=1952 => 71,
+        1984..=3936 => 126,
+        _ => 225,
+    };
+    small_primes().take(count).map(BigUint::from).product()
+}
+
+/// A number k·M + (65537^a mod M) of this size, for a ROCA modulus of twice as many bits.
+pub fn roca_number(bits: u32) -> BigUint {
+    let product = roca_product(2 * bits);
+    let power = BigUint::from(EXPONENT).modpow(&random(128), &product);
+    random(bits) / &product * &product + power
+}
+
+/// An odd number of this size, a polynomial in 2^`limb` with random coefficients of at most 7 bits,
+/// below a leading one of `limb` bits.
+pub fn sparse_number(bits: u32, limb: u32) -> BigUint {
+    let mut number = BigUint::from(3_u32) << (bits - 2);
+    let coefficients = random(8 * (bits / limb)).to_bytes_be();
+    for (position, coefficient) in (1..bits / limb - 1).zip(coefficients) {
+        number += BigUint::from(coefficient % 128) << (position * limb);
+    }
+    number + 1_u32
 }
 
 /// The first prime from `candidate` on.
@@ -187,7 +218,7 @@ fn is_prime(number: &BigUint) -> bool {
     !has_small_factor() && BigUint::from(2_u32).modpow(&(number - 1_u32), number) == one
 }
 
-fn small_primes() -> impl Iterator<Item = u32> {
+pub fn small_primes() -> impl Iterator<Item = u32> {
     let has_no_factor = |number: &u32| {
         (2..*number).take_while(|it| it * it <= *number).all(|it| !number.is_multiple_of(it))
     };

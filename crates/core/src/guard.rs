@@ -38,8 +38,7 @@ pub use policy::{Decision, Depth, Policy, RejectWith};
 pub use recent::{MatchingClients, RecentClient, RecentKeys, RecentShard};
 pub use unanswered::{OpenQuestions, UnansweredKey};
 pub use verdict::{Confirmation, Hit, Listing, Verdict, VerdictKind, Weakness};
-pub use weak::keys_checked;
-pub use weak::{KeyStrength, WeakCheck, WeakChecks};
+pub use weak::{BatchGcd, KeyStrength, WeakCheck, WeakChecks, keys_checked};
 
 use self::exact::ExactKeys;
 use self::recorded_key::{RecordedKey, fingerprints_of};

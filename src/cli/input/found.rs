@@ -31,6 +31,8 @@ pub(in crate::cli) enum FoundSubject<'a> {
         key: FoundKey<'a>,
         /// The encoding of the key that was found.
         encoding: Option<String>,
+        /// Whether there is a question about the key: it is not confirmed.
+        is_open: bool,
     },
 }
 

@@ -15,6 +15,8 @@ pub(super) struct ReportedKey {
     pub(super) spki: Vec<u8>,
     /// The encoding of the key that was found.
     pub(super) encoding: Option<String>,
+    /// Whether there is a question about the key: it is not confirmed.
+    pub(super) is_open: bool,
 }
 
 /// Why a line is not one of a report.
@@ -61,8 +63,7 @@ pub(super) fn next_line(source: &mut impl BufRead) -> io::Result<Option<Vec<u8>>
     Ok((!line.is_empty()).then_some(line))
 }
 
-/// The client in a line; `None` if the line is blank, or if there is no question about its key: it
-/// is on a list, or confirmed.
+/// The client in a line; `None` if the line is blank, or has no key.
 pub(super) fn parse(line: &[u8]) -> Result<Option<ReportedKey>, ReportLineError> {
     if line.trim_ascii().is_empty() {
         return Ok(None);
@@ -72,9 +73,9 @@ pub(super) fn parse(line: &[u8]) -> Result<Option<ReportedKey>, ReportLineError>
     }
     let ReportedFields { verdict, spki, encoding } = json::parse(line)?;
     let is_open = ["probable", "cleared"].contains(&verdict.as_str());
-    let Some(spki) = spki.filter(|_| is_open) else { return Ok(None) };
+    let Some(spki) = spki else { return Ok(None) };
     let spki = BASE64.decode(spki.as_bytes()).map_err(|_| ReportLineError::Spki)?;
-    Ok(Some(ReportedKey { spki, encoding }))
+    Ok(Some(ReportedKey { spki, encoding, is_open }))
 }
 
 #[cfg(test)]

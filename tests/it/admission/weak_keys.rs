@@ -26,6 +26,19 @@ fn weak_clients(proxy: &Proxy) -> [(Party, &'static str); 2] {
         .map(|(key, check)| (key.client(&proxy.pki, check), check))
 }
 
+#[test]
+fn a_key_with_sparse_primes_is_rejected() {
+    let proxy = Proxy::new().start();
+    for limb in [32, 128] {
+        let name = format!("limbs of {limb} bits");
+        let client = RsaKey::sparse(2048, limb).client(&proxy.pki, &name);
+        proxy.rejects(&client);
+        proxy.wait_for("the line about the client", |line| {
+            line["check"] == "rsapoly" && line["subject"] == format!("CN={name}")
+        });
+    }
+}
+
 /// A proxy with this policy and these settings, with its weak clients.
 fn started(policy: &str, settings: &str) -> (Running, [(Party, &'static str); 2]) {
     let proxy = Proxy::new().policy(policy).global(settings);

@@ -14,7 +14,9 @@ use serde_json::{Value, json};
 use super::bench::Bench;
 use crate::support::output_text;
 use crate::support::program::python_with;
-use crate::support::weak_keys::{RsaKey, prime, spki_of};
+use crate::support::weak_keys::{
+    RsaKey, prime, random, roca_number, small_primes, sparse_number, spki_of,
+};
 
 /// Modulus and public exponent.
 type Numbers = (BigUint, BigUint);
@@ -47,6 +49,40 @@ fn good_keys(count: usize) -> Vec<Numbers> {
 
 fn one() -> BigUint {
     1_u32.into()
+}
+
+/// The sizes of keys of each class, in bits.
+const SIZES: [u32; 5] = [1024, 2048, 3072, 4096, 8192];
+
+/// Keys of each class with a modulus of each size. No check needs factors that are prime.
+fn weak_keys_of_each_size() -> Vec<(&'static str, Numbers)> {
+    let exponent = || BigUint::from(65_537_u32);
+    let factor = |bits: u32| random(bits) | one();
+    let small: Vec<_> = small_primes().take_while(|prime| *prime <= 65_537).collect();
+    let without_small = |make: &dyn Fn() -> BigUint| {
+        let has_none = |it: &BigUint| small.iter().all(|prime| it % *prime > BigUint::ZERO);
+        (0..).map(|_| make()).find(has_none).unwrap()
+    };
+    let mut keys = Vec::new();
+    for bits in SIZES {
+        let half = bits / 2;
+        let close = factor(half);
+        keys.push(("fermat", (&close * (&close + 2_u32), exponent())));
+        keys.push(("small-factors", (factor(bits - 15) * 65_521_u32, exponent())));
+        keys.push(("roca", (roca_number(half) * roca_number(half), exponent())));
+        for limb in [32, 64, 128] {
+            let sparse = || sparse_number(half, limb) * sparse_number(half, limb);
+            keys.push(("rsapoly", (without_small(&sparse), exponent())));
+        }
+        let modulus = factor(half) * factor(half);
+        keys.push(("invalid", (modulus, one())));
+        // A larger public exponent is unchecked, and a small private one makes it large.
+        if bits <= 3072 {
+            let weak = RsaKey::good(bits).with_private_exponent(bits / 4 - 8);
+            keys.push(("wiener", numbers(&weak)));
+        }
+    }
+    keys
 }
 
 /// Keys that fail a check, and their neighbours that do not.
@@ -109,6 +145,7 @@ fn by_badkeys(python: &str, keys: &[Numbers]) -> Vec<BTreeSet<&'static str>> {
         "fermat" => "fermat",
         "roca" => "roca",
         "rsainvalid" => "invalid",
+        "rsapoly" => "rsapoly",
         "smalld" => "wiener",
         "smallfactors" => "small-factors",
         other => panic!("{other}"),
@@ -139,9 +176,11 @@ fn is_invalid((modulus, exponent): &Numbers) -> bool {
 fn the_weak_keys_are_those_of_badkeys() {
     let Some(python) = python_with("badkeys") else { return };
     let count = std::env::var("KEYGATE_GOOD_KEYS").map_or(100, |count| count.parse().unwrap());
-    let (good, weak) = (good_keys(count), weak_keys());
+    let (good, weak, of_each_size) = (good_keys(count), weak_keys(), weak_keys_of_each_size());
     assert!(good.len() >= count);
-    let keys = [good.clone(), weak].concat();
+    let (classes, sizes): (Vec<_>, Vec<_>) = of_each_size.into_iter().unzip();
+    let first_of_sizes = good.len() + weak.len();
+    let keys = [good.clone(), weak, sizes].concat();
     let (ours, theirs) = (by_keygate(&keys), by_badkeys(python, &keys));
     assert_eq!((ours.len(), theirs.len()), (keys.len(), keys.len()));
     for ((key, ours), theirs) in keys.iter().zip(&ours).zip(&theirs) {
@@ -151,6 +190,10 @@ fn the_weak_keys_are_those_of_badkeys() {
         assert_eq!(ours, expected, "n = {:x}, e = {:x}", key.0, key.1);
     }
     assert!(ours[..good.len()].iter().all(BTreeSet::is_empty));
+    for (class, failed) in classes.iter().zip(&ours[first_of_sizes..]) {
+        assert!(failed.contains(*class), "{class}: {failed:?}");
+    }
+    let ours = &ours[..first_of_sizes];
     let found = |check: &str| ours.iter().filter(|failed| failed.contains(check)).count();
     assert_eq!(found("roca"), 5);
     assert_eq!(found("fermat"), 4 * 5 + 1, "close primes, four rounds of six, and the square");

@@ -112,6 +112,12 @@ impl RecentKeys {
         Self { shards: (0..workers).map(|_| RecentShard::default()).collect() }
     }
 
+    /// Whether clients are recorded.
+    #[must_use]
+    pub fn is_recording(&self) -> bool {
+        !self.shards.is_empty()
+    }
+
     /// The shard of the worker with this index.
     #[must_use]
     pub fn shard(&self, worker: usize) -> Option<RecentShard> {

@@ -4,9 +4,11 @@
 //! check of a new key takes some hundred microseconds. The results are therefore kept for each
 //! thread ([`cache`]), and a key that was checked before costs one lookup.
 
+mod batch_gcd;
 mod cache;
 mod fermat;
 mod roca;
+mod rsapoly;
 mod small_factors;
 mod square;
 mod wiener;
@@ -15,6 +17,7 @@ use std::fmt;
 
 use num_bigint::BigUint;
 
+pub use self::batch_gcd::BatchGcd;
 pub use self::cache::keys_checked;
 use crate::spki::{Fingerprint, PublicKey, RsaNumbers};
 
@@ -39,6 +42,8 @@ pub enum WeakCheck {
     Invalid,
     /// The primes have the form that a library of Infineon generated: CVE-2017-15361, "ROCA".
     Roca,
+    /// So few bits of the modulus are set that its primes are polynomials with small coefficients.
+    Rsapoly,
     /// The modulus has a prime factor of at most 65537.
     SmallFactors,
     /// The private exponent is so small that Wiener's attack finds it.
@@ -47,8 +52,8 @@ pub enum WeakCheck {
 
 impl WeakCheck {
     /// Every check, in the order in which they are reported if a key fails several.
-    pub const ALL: [Self; 5] =
-        [Self::Invalid, Self::SmallFactors, Self::Roca, Self::Fermat, Self::Wiener];
+    pub const ALL: [Self; 6] =
+        [Self::Invalid, Self::SmallFactors, Self::Roca, Self::Fermat, Self::Wiener, Self::Rsapoly];
 
     /// The name of the check in the configuration, logs and headers.
     #[must_use]
@@ -57,6 +62,7 @@ impl WeakCheck {
             Self::Fermat => "fermat",
             Self::Invalid => "invalid",
             Self::Roca => "roca",
+            Self::Rsapoly => "rsapoly",
             Self::SmallFactors => "small-factors",
             Self::Wiener => "wiener",
         }
@@ -75,6 +81,7 @@ impl WeakCheck {
             Self::Roca => 1 << 2,
             Self::SmallFactors => 1 << 3,
             Self::Wiener => 1 << 4,
+            Self::Rsapoly => 1 << 5,
         }
     }
 }
@@ -91,7 +98,7 @@ pub struct WeakChecks(u8);
 
 impl WeakChecks {
     /// Every check.
-    pub const ALL: Self = Self(0b1_1111);
+    pub const ALL: Self = Self(0b11_1111);
     /// No check.
     pub const NONE: Self = Self(0);
 
@@ -200,6 +207,7 @@ fn failed(numbers: RsaNumbers<'_>, checks: WeakChecks) -> WeakChecks {
         WeakCheck::Fermat => fermat::has_close_primes(&modulus),
         WeakCheck::Invalid => is_invalid(&modulus, &exponent),
         WeakCheck::Roca => roca::has_fingerprint(&modulus),
+        WeakCheck::Rsapoly => rsapoly::has_sparse_primes(&modulus),
         WeakCheck::SmallFactors => small_factors::has_one(&modulus),
         WeakCheck::Wiener => wiener::has_small_private_exponent(&modulus, &exponent),
     };
