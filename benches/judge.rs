@@ -13,7 +13,8 @@
 //! * `miss-with-all` is the same client, and all checks are on: a list of 10,000 fingerprints and
 //!   moduli, a badkeys blocklist of 4 million records, as large as the published one, and the
 //!   checks of weak keys, whose results are known.
-//! * `new-key` is the first judgement of an RSA key by a worker, with the checks of weak keys.
+//! * `new-key` is the first judgement of an RSA key by a worker, with all checks of weak keys, and
+//!   with one of them. `shared-primes` has a product of 77 KiB, as badkeys has for 2048 bits.
 //! * `ed25519` is warm only: most numbers are no point, and a judgement computes with the point.
 //! * `hit` is a client that is rejected. All 20 bits of its key are set.
 //! * `warm` judges one client repeatedly. It is a lower bound.
@@ -58,7 +59,7 @@ use criterion::{
 use keygate_core::badkeys::{Blocklist, Findings, RECORD_SIZE};
 use keygate_core::guard::{
     AllowKind, AllowRules, Answers, Decision, Depth, ExactList, FingerprintList, Guard, Judgement,
-    NameBounds, NameKinds, NamedBlocklist, NamedFilter, Policy, Verdict, WeakChecks,
+    NameBounds, NameKinds, NamedBlocklist, NamedFilter, Policy, Verdict, WeakCheck, WeakChecks,
 };
 use keygate_core::pkbf::{Filter, Header};
 use keygate_core::spki::{self, Fingerprint};
@@ -175,25 +176,36 @@ fn clean_leaves(guard: &Guard, client: &Client, first: u64) -> Vec<CertificateDe
 /// The first judgement of each of some RSA keys by a new thread, which has no result.
 fn new_keys(group: &mut BenchmarkGroup<'_, WallTime>) {
     let filter = named(Filter::parse(&random_file(20)).unwrap());
-    let guard = Guard::new(vec![filter]).with_weak_checks(WeakChecks::ALL);
-    let leaves = [(); 16].map(|()| {
-        let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap();
-        CertificateParams::default().self_signed(&key).unwrap().der().clone()
-    });
-    let judge_all = || {
-        let now = SystemTime::now();
-        let begin = Instant::now();
-        for leaf in &leaves {
-            assert_eq!(guard.judge(slice::from_ref(leaf), Depth::Leaf, now), Verdict::Clean);
-        }
-        begin.elapsed() / 16
-    };
-    group.bench_function("new-key/rsa-2048", |bencher| {
-        bencher.iter_custom(|count| {
-            let judge = || std::thread::scope(|scope| scope.spawn(judge_all).join().unwrap());
-            (0..count).map(|_| judge()).sum()
+    let one = WeakCheck::ALL.map(|check| (check.as_str(), [check].into_iter().collect()));
+    for (bits, size) in [(2048, RsaKeySize::_2048), (4096, RsaKeySize::_4096)] {
+        let leaves = [(); 16].map(|()| {
+            let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, size).unwrap();
+            CertificateParams::default().self_signed(&key).unwrap().der().clone()
         });
-    });
+        // 77 KiB of digits, the last one odd.
+        let product = format!("rsa-primes:{bits}:{}", "7".repeat(2 * (77 << 10)));
+        let product = Arc::new(FingerprintList::parse("products", &product).unwrap());
+        for (name, checks) in [("all", WeakChecks::ALL)].into_iter().chain(one) {
+            let guard = Guard::new(vec![Arc::clone(&filter)]);
+            let guard = guard.with_weak_checks(checks).with_lists([Arc::clone(&product)]);
+            let judge_all = || {
+                let now = SystemTime::now();
+                let begin = Instant::now();
+                for leaf in &leaves {
+                    let verdict = guard.judge(slice::from_ref(leaf), Depth::Leaf, now);
+                    assert_eq!(verdict, Verdict::Clean);
+                }
+                begin.elapsed() / 16
+            };
+            group.bench_function(format!("new-key/{name}/rsa-{bits}"), |bencher| {
+                bencher.iter_custom(|count| {
+                    let judge =
+                        || std::thread::scope(|scope| scope.spawn(judge_all).join().unwrap());
+                    (0..count).map(|_| judge()).sum()
+                });
+            });
+        }
+    }
 }
 
 fn warm(

@@ -156,8 +156,7 @@ impl Server {
             metrics,
             confirmation,
             exporting,
-            workers.loads(),
-            recent,
+            (workers.loads(), recent),
         );
         control.spawn(&supervisor).map_err(ServerError::Control)?;
         Ok(Self {

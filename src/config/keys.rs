@@ -250,7 +250,7 @@ words! {
     impl TlsVersion { V1_2 = "1.2", V1_3 = "1.3", }
     impl WeakCheck {
         Fermat = "fermat", Invalid = "invalid", Roca = "roca", Rsapoly = "rsapoly",
-        SmallFactors = "small-factors", Wiener = "wiener",
+        SharedPrimes = "shared-primes", SmallFactors = "small-factors", Wiener = "wiener",
     }
 }
 

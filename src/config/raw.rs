@@ -64,7 +64,7 @@ table! {
 
 table! {
     pub(super) struct RawWeakKeys "RSA keys that anybody can factor, which need no list ([weak keys](policy.md#weak-keys))." {
-        pub(super) checks: Vec<WeakCheck> = ["roca", "fermat", "small-factors", "invalid", "wiener", "rsapoly"] => AtOnce
+        pub(super) checks: Vec<WeakCheck> = ["roca", "fermat", "small-factors", "invalid", "wiener", "rsapoly", "shared-primes"] => AtOnce
             "The checks of RSA keys. `[]`: none.",
     }
 }

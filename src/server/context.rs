@@ -128,8 +128,7 @@ impl ServerContext {
         metrics: Metrics,
         confirmation: Option<ConfirmationTask>,
         exporting: Option<ExportTask>,
-        loads: AddressLoads,
-        recent: RecentKeys,
+        (loads, recent): (AddressLoads, RecentKeys),
     ) -> Control {
         let drain = Drain::new(self.lifecycle.clone(), metrics.control.drained.clone());
         let health = HealthChecks {

@@ -42,6 +42,7 @@ pub use weak::{BatchGcd, KeyStrength, WeakCheck, WeakChecks, keys_checked};
 
 use self::exact::ExactKeys;
 use self::recorded_key::{RecordedKey, fingerprints_of};
+use self::weak::SharedPrimes;
 use crate::pkbf::{Filter, KeyHash};
 use crate::spki::{self, Algorithm, Encoding, Fingerprint, PublicKey, RsaExponents};
 
@@ -66,6 +67,8 @@ pub struct Guard {
     /// The exponents with which an RSA key is looked up in any filter or list.
     exponents: RsaExponents,
     weak_checks: WeakChecks,
+    /// The products of primes on all lists.
+    shared_primes: Option<SharedPrimes>,
     answers: Option<CurrentAnswers>,
 }
 
@@ -93,8 +96,10 @@ impl Guard {
     /// Adds lists, which are consulted before the filters.
     #[must_use]
     pub fn with_lists(self, lists: impl IntoIterator<Item = impl Into<ExactList>>) -> Self {
-        let lists = lists.into_iter().map(Into::into).collect();
-        Self { exact: self.exact.with_lists(lists), ..self }.with_all_exponents()
+        let lists: Vec<ExactList> = lists.into_iter().map(Into::into).collect();
+        let primes = lists.iter().filter_map(ExactList::primes).cloned();
+        let shared_primes = primes.reduce(|all, primes| all.union(&primes));
+        Self { exact: self.exact.with_lists(lists), shared_primes, ..self }.with_all_exponents()
     }
 
     /// Adds exceptions, which are consulted before lists and filters.
@@ -206,6 +211,9 @@ impl Guard {
         with_list(search.verdict(), || {
             let fingerprint = || presented.unwrap_or_else(|| Fingerprint::of(spki));
             let strength = KeyStrength::new(&public_key, self.weak_checks, fingerprint);
+            let strength = self.products_to_check().map_or(strength, |primes| {
+                strength.with_shared_primes(primes, &public_key, fingerprint)
+            });
             self.judge_strength(strength, || {
                 let by_filters =
                     if may_hit { self.judge_encodings(&key) } else { self.without_hit() };
@@ -216,6 +224,12 @@ impl Guard {
                 if is_harmless && is_unknown { Verdict::Unchecked } else { verdict }
             })
         })
+    }
+
+    /// The products of primes that are checked.
+    fn products_to_check(&self) -> Option<&SharedPrimes> {
+        let is_checked = self.weak_checks.contains(WeakCheck::SharedPrimes);
+        self.shared_primes.as_ref().filter(|_| is_checked)
     }
 
     /// The verdict on a key with this `strength`. `by_filters` returns the verdict of filters and

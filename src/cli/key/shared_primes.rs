@@ -53,9 +53,10 @@ pub(super) fn run(inputs: &InputArgs, as_json: bool) -> Result<Exit, CliError> {
         Ok(())
     })?;
     drop(places);
-    let (moduli, memory) = (counted(keys.len() as u64, "RSA modulus"), search.memory() >> 20);
+    let (moduli, others) = (keys.len(), counted(others, "other key"));
+    let memory = (search.memory() >> 20) + 1;
     print_error(&format_args!(
-        "{moduli}, {others} other keys; the search needs about {memory} MiB"
+        "RSA moduli: {moduli}, and {others}; the search needs about {memory} MiB"
     ));
     let groups = search.groups(progress());
     let mut output = CliOutput::new();

@@ -184,6 +184,9 @@ fn list_of_fingerprints(
         let entries = list.iter().filter(|digest| kind_of(digest) == name).count();
         ListPart { id: None, name: name.to_owned(), entries }
     });
+    let entries = list.product_count();
+    let products =
+        (entries > 0).then(|| ListPart { id: None, name: "rsa-primes".to_owned(), entries });
     let info = ListInfo {
         path: path.display().to_string(),
         format: "fingerprints",
@@ -192,7 +195,7 @@ fn list_of_fingerprints(
         sha256: HEXLOWER.encode(&sha256_of(content)),
         updated: None,
         deprecated: false,
-        parts: parts.into(),
+        parts: parts.into_iter().chain(products).collect(),
         signature,
     };
     ListFile { list: Arc::new(list).into(), info }

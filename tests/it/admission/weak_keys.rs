@@ -10,6 +10,7 @@ use std::fs::write;
 use std::thread::{self, ScopedJoinHandle};
 
 use keygate_core::spki::Fingerprint;
+use num_bigint::BigUint;
 use rustls::version::{TLS12, TLS13};
 use serde_json::{Value, json};
 
@@ -78,6 +79,40 @@ fn a_weak_key_is_rejected_and_the_log_names_the_check() {
     assert!(page.contains("<span class=\"state weak\">weak</span>"), "{page}");
     assert!(page.contains("found by check roca"), "{page}");
     assert_eq!(proxy.status()["services"][0]["on_weak"], "reject");
+}
+
+/// The products are watched as the rest of a list, and the result of a key is one of its products.
+#[test]
+fn a_key_with_a_prime_of_a_list_is_rejected_from_the_update_on() {
+    let proxy = Proxy::new().global("lists = [{ name = \"shared\", path = \"shared.txt\" }]");
+    let primes: [_; 3] = std::array::from_fn(|_| prime(1024));
+    let [first, second] = [[0, 1], [1, 2]].map(|pair| {
+        let key = RsaKey::new(pair.map(|index: usize| primes[index].clone()));
+        key.client(&proxy.pki, &format!("client {}", pair[0]))
+    });
+    let product = |numbers: &[usize]| numbers.iter().map(|it| &primes[*it]).product::<BigUint>();
+    let path = proxy.pki.path("shared.txt");
+    let line = |bits: u32, product: BigUint| {
+        write(&path, format!("# products\nrsa-primes:{bits}:{product:x}\n")).unwrap();
+    };
+    line(4096, product(&[0, 1, 2]));
+    let proxy = proxy.start();
+    [&first, &second].into_iter().for_each(|client| proxy.admits(client));
+    line(2048, product(&[0]));
+    proxy.wait_for_generation(2);
+    proxy.rejects(&first);
+    proxy.admits(&second);
+    proxy.wait_for("the check", |line| {
+        line["verdict"] == "weak" && line["check"] == "shared-primes" && line["filter"].is_null()
+    });
+    line(2048, product(&[0, 2]));
+    proxy.wait_for_generation(3);
+    [&first, &second].into_iter().for_each(|client| proxy.rejects(client));
+    write(&path, format!("rsa-primes:2048:{:x}\n", product(&[0]) + 1_u32)).unwrap();
+    proxy.wait_for("the rejected update", |line| {
+        line.to_string().contains("line 1: not a product of primes")
+    });
+    proxy.rejects(&second);
 }
 
 #[test]

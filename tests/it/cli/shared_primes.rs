@@ -1,6 +1,6 @@
 //! `keygate key --shared-primes`: the keys of a fleet that share a prime.
 //!
-//! Guards: `src/cli/key/shared_primes.rs`, `src/admin/recent_clients.rs`, `--clients` in `src/cli/report.rs`, `crates/core/src/guard/weak/batch_gcd.rs`.
+//! Guards: `src/cli/key/shared_primes.rs`, `src/admin/recent_clients.rs`, `clients` in `src/cli/report.rs`, `crates/core/src/guard/weak/batch_gcd.rs`.
 
 use std::fs::{create_dir, write};
 
@@ -66,7 +66,7 @@ fn keys_that_share_a_prime_are_found_in_files_directories_and_reports() {
 
     let output = bench.run(1, &inputs);
     let told = problem(&output);
-    assert!(told.contains("4 RSA moduli, 1 other key; the search needs about "), "{told}");
+    assert!(told.contains("RSA moduli: 4, and 1 other key; the search needs about "), "{told}");
     let shown = String::from_utf8(output.stdout).unwrap();
     assert!(shown.contains("2 keys share a prime\n") && shown.contains("3 keys share"), "{shown}");
     let second_line = format!("  {} rsa-1024 keys.txt:3\n", Fingerprint::of(&second));

@@ -68,7 +68,7 @@ fn weak_keys_of_each_size() -> Vec<(&'static str, Numbers)> {
         let half = bits / 2;
         let close = factor(half);
         keys.push(("fermat", (&close * (&close + 2_u32), exponent())));
-        keys.push(("small-factors", (factor(bits - 15) * 65_521_u32, exponent())));
+        keys.push(("small-factors", (factor(bits - 16) * 65_521_u32, exponent())));
         keys.push(("roca", (roca_number(half) * roca_number(half), exponent())));
         for limb in [32, 64, 128] {
             let sparse = || sparse_number(half, limb) * sparse_number(half, limb);

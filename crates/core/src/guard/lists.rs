@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::Listing;
+use super::weak::SharedPrimes;
 use crate::badkeys::Metadata;
 use crate::badkeys::{Blocklist, Findings};
 use crate::spki::{Encoding, KeyDigest};
@@ -20,6 +21,8 @@ pub struct FingerprintList {
     /// Sorted, without duplicates: 33 bytes for each key.
     digests: Vec<KeyDigest>,
     has_numbers: bool,
+    /// Products of primes that RSA keys share.
+    primes: SharedPrimes,
 }
 
 /// Why a line of a list cannot be used. Lines are counted from 1.
@@ -31,6 +34,14 @@ pub enum ListError {
         "line {line}: bytes with colons between them are the fingerprint of a certificate, which matches no key; write what `keygate key --lists` prints for the certificate, or remove the colons if it is the SHA-256 of a SubjectPublicKeyInfo"
     )]
     Certificate {
+        /// Number of the line.
+        line: usize,
+    },
+    /// The line begins with `rsa-primes:`, and is no product.
+    #[error(
+        "line {line}: not a product of primes; write rsa-primes:, the size of the moduli in bits, a colon, and an odd number in hex; the numbers for one size have at most 256 KiB"
+    )]
+    NotAProduct {
         /// Number of the line.
         line: usize,
     },
@@ -48,7 +59,8 @@ pub enum ListError {
 
 impl FingerprintList {
     /// Parses a list of one digest a line: a fingerprint, or `rsa-modulus:` or `ec-x:` and a
-    /// SHA-256, in hex or base64. A comment begins with `#`.
+    /// SHA-256, in hex or base64. `rsa-primes:`, the size of moduli in bits, a colon and a number in
+    /// hex is a product of primes that such moduli share. A comment begins with `#`.
     ///
     /// # Errors
     /// Returns the first line that is neither a digest, nor empty, nor a comment, or that has
@@ -58,14 +70,19 @@ impl FingerprintList {
         let lines = lines.enumerate().filter(|(_, line)| !line.is_empty());
         // Room for lines of hex. A buffer that grows needs up to three times the memory.
         let mut digests = Vec::with_capacity(text.len() / HEX_LINE);
+        let mut primes = SharedPrimes::default();
         for (index, line) in lines {
+            if let Some(product) = line.strip_prefix("rsa-primes:") {
+                primes.add(product).ok_or(ListError::NotAProduct { line: index + 1 })?;
+                continue;
+            }
             digests.push(parse_line(line, index + 1)?);
         }
         digests.sort_unstable();
         digests.dedup();
         digests.shrink_to_fit();
         let has_numbers = digests.iter().any(KeyDigest::is_of_number);
-        Ok(Self { name: name.into(), digests, has_numbers })
+        Ok(Self { name: name.into(), digests, has_numbers, primes })
     }
 
     /// Whether a key with this digest is on the list.
@@ -82,13 +99,19 @@ impl FingerprintList {
     /// The number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.digests.len()
+        self.digests.len() + self.product_count()
     }
 
     /// Whether the list has no entry.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.digests.is_empty()
+        self.len() == 0
+    }
+
+    /// The number of products of primes.
+    #[must_use]
+    pub fn product_count(&self) -> usize {
+        self.primes.len()
     }
 }
 
@@ -173,7 +196,7 @@ impl ExactList {
         match (self, other) {
             (Self::Badkeys(list), Self::Badkeys(other)) => list == other,
             (Self::Fingerprints(list), Self::Fingerprints(other)) => {
-                list.len() == other.len() && list.iter().all(|digest| other.contains(digest))
+                list.digests == other.digests && list.primes == other.primes
             }
             (Self::Badkeys(_), Self::Fingerprints(_))
             | (Self::Fingerprints(_), Self::Badkeys(_)) => false,
@@ -185,6 +208,14 @@ impl ExactList {
         match self {
             Self::Badkeys(_) => false,
             Self::Fingerprints(_) => true,
+        }
+    }
+
+    /// The products of primes on the list, if there are any.
+    pub(super) fn primes(&self) -> Option<&SharedPrimes> {
+        match self {
+            Self::Badkeys(_) => None,
+            Self::Fingerprints(list) => Some(&list.primes).filter(|primes| primes.len() > 0),
         }
     }
 

@@ -94,7 +94,12 @@ impl RecentClient {
         let mut keys = self.keys.iter().take(judged);
         let is_named =
             policy.allow.as_ref().is_none_or(|rules| rules.admit(self.presented.first()));
+        // A recorded key has no modulus to check.
+        let presented = self.presented.iter().take(judged);
+        let mut with_modulus = presented.filter(|_| guard.products_to_check().is_some());
+        let judge = |it: &CertificateDer<'_>| guard.judge_certificate(it, now);
         !is_named
+            || with_modulus.any(|it| policy.decide(&judge(it)) == Decision::Reject)
             || keys.any(|key| policy.decide(&guard.judge_recorded(key, now)) == Decision::Reject)
     }
 

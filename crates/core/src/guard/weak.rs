@@ -9,6 +9,7 @@ mod cache;
 mod fermat;
 mod roca;
 mod rsapoly;
+mod shared_primes;
 mod small_factors;
 mod square;
 mod wiener;
@@ -19,6 +20,7 @@ use num_bigint::BigUint;
 
 pub use self::batch_gcd::BatchGcd;
 pub use self::cache::keys_checked;
+pub(super) use self::shared_primes::SharedPrimes;
 use crate::spki::{Fingerprint, PublicKey, RsaNumbers};
 
 /// Maximum size of a modulus that is checked, in bits: the largest that TLS accepts here. The time
@@ -44,6 +46,8 @@ pub enum WeakCheck {
     Roca,
     /// So few bits of the modulus are set that its primes are polynomials with small coefficients.
     Rsapoly,
+    /// The modulus has a prime of a product on a list.
+    SharedPrimes,
     /// The modulus has a prime factor of at most 65537.
     SmallFactors,
     /// The private exponent is so small that Wiener's attack finds it.
@@ -52,8 +56,15 @@ pub enum WeakCheck {
 
 impl WeakCheck {
     /// Every check, in the order in which they are reported if a key fails several.
-    pub const ALL: [Self; 6] =
-        [Self::Invalid, Self::SmallFactors, Self::Roca, Self::Fermat, Self::Wiener, Self::Rsapoly];
+    pub const ALL: [Self; 7] = [
+        Self::Invalid,
+        Self::SmallFactors,
+        Self::Roca,
+        Self::Fermat,
+        Self::Wiener,
+        Self::Rsapoly,
+        Self::SharedPrimes,
+    ];
 
     /// The name of the check in the configuration, logs and headers.
     #[must_use]
@@ -63,6 +74,7 @@ impl WeakCheck {
             Self::Invalid => "invalid",
             Self::Roca => "roca",
             Self::Rsapoly => "rsapoly",
+            Self::SharedPrimes => "shared-primes",
             Self::SmallFactors => "small-factors",
             Self::Wiener => "wiener",
         }
@@ -82,6 +94,7 @@ impl WeakCheck {
             Self::SmallFactors => 1 << 3,
             Self::Wiener => 1 << 4,
             Self::Rsapoly => 1 << 5,
+            Self::SharedPrimes => 1 << 6,
         }
     }
 }
@@ -98,7 +111,7 @@ pub struct WeakChecks(u8);
 
 impl WeakChecks {
     /// Every check.
-    pub const ALL: Self = Self(0b11_1111);
+    pub const ALL: Self = Self(0b111_1111);
     /// No check.
     pub const NONE: Self = Self(0);
 
@@ -181,6 +194,21 @@ impl KeyStrength {
         Self { failed, is_oversize: false }
     }
 
+    /// The same strength after the check of `primes`, whose result is kept for this thread.
+    pub(super) fn with_shared_primes(
+        self,
+        primes: &SharedPrimes,
+        key: &PublicKey<'_>,
+        fingerprint: impl FnOnce() -> Fingerprint,
+    ) -> Self {
+        let Some(numbers) = key.rsa_numbers().filter(|_| !self.is_oversize) else { return self };
+        let shared = WeakChecks::from_iter([WeakCheck::SharedPrimes]);
+        let failed = cache::failed(&primes.result_of(&fingerprint()), shared, |_| {
+            if primes.has_prime_of(numbers.modulus) { shared } else { WeakChecks::NONE }
+        });
+        Self { failed: self.failed.union(failed), ..self }
+    }
+
     /// The first of `checks` that the key fails.
     pub(super) fn weakness(self, checks: WeakChecks) -> Option<WeakCheck> {
         self.failed.intersection(checks).iter().next()
@@ -208,6 +236,7 @@ fn failed(numbers: RsaNumbers<'_>, checks: WeakChecks) -> WeakChecks {
         WeakCheck::Invalid => is_invalid(&modulus, &exponent),
         WeakCheck::Roca => roca::has_fingerprint(&modulus),
         WeakCheck::Rsapoly => rsapoly::has_sparse_primes(&modulus),
+        WeakCheck::SharedPrimes => false, // the products are not of the key: `with_shared_primes`
         WeakCheck::SmallFactors => small_factors::has_one(&modulus),
         WeakCheck::Wiener => wiener::has_small_private_exponent(&modulus, &exponent),
     };

@@ -8,6 +8,7 @@
 use std::sync::LazyLock;
 
 use num_bigint::BigUint;
+use num_integer::Integer;
 
 const GENERATOR: u32 = 65_537;
 /// The odd primes of M: those after 2 among the first 39.
@@ -61,16 +62,12 @@ pub(super) fn has_fingerprint(modulus: &BigUint) -> bool {
         let Some(logarithm) = subgroup.logarithm(modulus) else { return false };
         let order = subgroup.order();
         let agrees = known.iter().all(|(other, of_other)| {
-            let common = greatest_common_divisor(order, *of_other);
+            let common = order.gcd(of_other);
             logarithm % common == other % common
         });
         known.push((logarithm, order));
         agrees
     })
-}
-
-fn greatest_common_divisor(one: usize, other: usize) -> usize {
-    if other == 0 { one } else { greatest_common_divisor(other, one % other) }
 }
 
 #[cfg(test)]
@@ -86,7 +83,7 @@ mod tests {
         let order = SUBGROUPS
             .iter()
             .map(Subgroup::order)
-            .fold(1, |multiple, order| multiple / greatest_common_divisor(multiple, order) * order);
+            .fold(1, |multiple, order| multiple / multiple.gcd(&order) * order);
         assert_eq!(order, 2_454_106_387_091_158_800);
         assert_eq!(product().bits(), 220);
     }

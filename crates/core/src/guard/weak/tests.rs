@@ -71,9 +71,11 @@ fn only_the_selected_checks_are_made() {
     for check in WeakCheck::ALL {
         let expected = match check {
             WeakCheck::Invalid | WeakCheck::SmallFactors => set(&[check]),
-            WeakCheck::Fermat | WeakCheck::Roca | WeakCheck::Rsapoly | WeakCheck::Wiener => {
-                WeakChecks::NONE
-            }
+            WeakCheck::Fermat
+            | WeakCheck::Roca
+            | WeakCheck::Rsapoly
+            | WeakCheck::SharedPrimes
+            | WeakCheck::Wiener => WeakChecks::NONE,
         };
         assert_eq!(failed_by(&even, &3_u32.into(), set(&[check])), expected, "{check}");
     }
