@@ -35,60 +35,31 @@ pub enum ChainLength {
     One,
 }
 
-/// A field value that has no certificates.
+/// Why a field value has no certificates, in words for logs and responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{}", self.reason())]
-pub enum MalformedValue {
-    /// Not base64 with its padding (RFC 4648, section 4).
-    Base64,
-    /// Not a byte sequence (RFC 9651, section 3.3.5).
-    ByteSequence,
-    /// The decoded bytes are not the DER of an X.509 certificate.
-    Certificate,
-    /// A certificate after a `URI` or `DNS` of `X-Forwarded-Client-Cert`.
-    CertificateAfterName,
-    /// A chain that does not begin with the leaf that came with it.
-    ChainOfAnother,
-    /// An element of `X-Forwarded-Client-Cert` without certificate.
-    NoCertificate,
-    /// A list of no members where at least one is needed.
-    NoMember,
-    /// A percent sign without two hex digits.
-    PercentEncoding,
-    /// Not one PEM block `CERTIFICATE` after the other.
-    Pem,
-    /// A key of `X-Forwarded-Client-Cert` that occurs twice.
-    RepeatedKey,
-    /// An element after the first in `X-Forwarded-Client-Cert`.
-    SecondElement,
-    /// More certificates than the limit.
-    TooMany,
-    /// A second certificate where the leaf alone is expected.
-    TwoCertificates,
-    /// Not `key=value` pairs with the quotes of `X-Forwarded-Client-Cert`.
-    XfccSyntax,
-}
+#[error("{0}")]
+pub struct MalformedValue(&'static str);
 
+#[expect(missing_docs, reason = "each has its text")]
 impl MalformedValue {
-    /// The reason in words, for logs and responses.
-    #[must_use]
+    pub const BASE64: Self = Self("invalid base64");
+    pub const BYTE_SEQUENCE: Self = Self("not a byte sequence of RFC 9651");
+    pub const CERTIFICATE: Self = Self("not an X.509 certificate");
+    pub const CERTIFICATE_AFTER_NAME: Self =
+        Self("X-Forwarded-Client-Cert has a certificate after a name");
+    pub const CHAIN_OF_ANOTHER: Self = Self("chain of another certificate");
+    pub const NO_CERTIFICATE: Self = Self("X-Forwarded-Client-Cert without Cert and Chain");
+    pub const NO_MEMBER: Self = Self("no certificate in the list");
+    pub const PERCENT_ENCODING: Self = Self("invalid percent encoding");
+    pub const PEM: Self = Self("not a PEM certificate");
+    pub const REPEATED_KEY: Self = Self("X-Forwarded-Client-Cert has a key twice");
+    pub const SECOND_ELEMENT: Self = Self("X-Forwarded-Client-Cert has more than one element");
+    pub const TOO_MANY: Self = Self("more than 10 certificates");
+    pub const TWO_CERTIFICATES: Self = Self("more than one certificate");
+    pub const XFCC_SYNTAX: Self = Self("invalid syntax of X-Forwarded-Client-Cert");
+
     pub fn reason(self) -> &'static str {
-        match self {
-            Self::Base64 => "invalid base64",
-            Self::ByteSequence => "not a byte sequence of RFC 9651",
-            Self::Certificate => "not an X.509 certificate",
-            Self::CertificateAfterName => "X-Forwarded-Client-Cert has a certificate after a name",
-            Self::ChainOfAnother => "chain of another certificate",
-            Self::NoCertificate => "X-Forwarded-Client-Cert without Cert and Chain",
-            Self::NoMember => "no certificate in the list",
-            Self::PercentEncoding => "invalid percent encoding",
-            Self::Pem => "not a PEM certificate",
-            Self::RepeatedKey => "X-Forwarded-Client-Cert has a key twice",
-            Self::SecondElement => "X-Forwarded-Client-Cert has more than one element",
-            Self::TooMany => "more than 10 certificates",
-            Self::TwoCertificates => "more than one certificate",
-            Self::XfccSyntax => "invalid syntax of X-Forwarded-Client-Cert",
-        }
+        self.0
     }
 }
 
@@ -100,8 +71,8 @@ impl ChainLength {
         certificate: CertificateDer<'static>,
     ) -> Result<(), MalformedValue> {
         match self {
-            Self::One if !chain.is_empty() => return Err(MalformedValue::TwoCertificates),
-            Self::Any if chain.len() >= MAX_CERTIFICATES => return Err(MalformedValue::TooMany),
+            Self::One if !chain.is_empty() => return Err(MalformedValue::TWO_CERTIFICATES),
+            Self::Any if chain.len() >= MAX_CERTIFICATES => return Err(MalformedValue::TOO_MANY),
             Self::Any | Self::One => chain.push(certificate),
         }
         Ok(())
@@ -110,8 +81,8 @@ impl ChainLength {
 
 /// The certificate in base64 with its padding, without line ends.
 fn decode_base64(text: &[u8]) -> Result<CertificateDer<'static>, MalformedValue> {
-    let der = BASE64.decode(text).map_err(|_| MalformedValue::Base64)?;
-    spki::of_certificate(&der).map_err(|_| MalformedValue::Certificate)?;
+    let der = BASE64.decode(text).map_err(|_| MalformedValue::BASE64)?;
+    spki::of_certificate(&der).map_err(|_| MalformedValue::CERTIFICATE)?;
     Ok(CertificateDer::from(der))
 }
 

@@ -19,10 +19,10 @@ fuzz_target!(|input: &[u8]| {
             (Ok(_), Ok(_)) => panic!("a second element or pair was read"),
             (Ok(_), Err(error)) => assert!(matches!(
                 error,
-                MalformedValue::ChainOfAnother
-                    | MalformedValue::RepeatedKey
-                    | MalformedValue::SecondElement
-                    | MalformedValue::XfccSyntax
+                MalformedValue::CHAIN_OF_ANOTHER
+                    | MalformedValue::REPEATED_KEY
+                    | MalformedValue::SECOND_ELEMENT
+                    | MalformedValue::XFCC_SYNTAX
             )),
             (Err(_), _) => {}
         }

@@ -10,6 +10,8 @@ use keygate_core::spki::{self, Fingerprint};
 use rustls::pki_types::CertificateDer;
 use smallvec::SmallVec;
 
+use crate::dialect::MalformedValue;
+
 /// Maximum number of certificates in a question.
 pub(crate) const MAX_CERTIFICATES: usize = keygate_core::tls::MAX_CERTIFICATES;
 
@@ -61,6 +63,12 @@ impl Unusable {
             Self::NotVouched => "a CA of the client may not vouch for a name of its certificate",
             Self::Oversize => "the question is larger than max_question_size",
         }
+    }
+}
+
+impl From<MalformedValue> for Unusable {
+    fn from(value: MalformedValue) -> Self {
+        Self::Malformed(value.reason())
     }
 }
 

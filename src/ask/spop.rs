@@ -42,15 +42,15 @@ pub(crate) async fn serve(
     let output = &mut connection.bytes.output;
     match end {
         FramesEnd::Disconnect(reason) => {
-            if reason != DisconnectReason::Normal {
-                debug!(reason = reason.as_str(), "connection of an asker closed");
+            if reason != DisconnectReason::NORMAL {
+                debug!(reason = reason.text, "connection of an asker closed");
             }
             reason.write(output);
         }
         FramesEnd::HealthCheck if *asker.lifecycle().borrow() == Lifecycle::Serving => {}
         FramesEnd::HealthCheck => {
             output.clear();
-            DisconnectReason::Normal.write(output);
+            DisconnectReason::NORMAL.write(output);
         }
         FramesEnd::Gone => return,
     }
@@ -110,7 +110,7 @@ impl<A: FnMut(&ClientQuestion<'_>) -> Answer> Exchange for Frames<A> {
         };
         let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
         if length > self.hello.map_or(self.max_question_size, |hello| hello.max_frame_size) {
-            return Err(DisconnectReason::FrameTooBig.into());
+            return Err(DisconnectReason::FRAME_TOO_BIG.into());
         }
         let received = bytes.received.into_std();
         let whole = length.saturating_add(LENGTH_FIELD);
@@ -147,13 +147,13 @@ impl<A: FnMut(&ClientQuestion<'_>) -> Answer> Exchange for Frames<A> {
     }
 
     fn drained(&self) -> Option<FramesEnd> {
-        Some(DisconnectReason::Normal.into())
+        Some(DisconnectReason::NORMAL.into())
     }
 
     fn timed_out(is_incomplete: bool) -> FramesEnd {
         match is_incomplete {
-            true => DisconnectReason::Timeout.into(),
-            false => DisconnectReason::Normal.into(),
+            true => DisconnectReason::TIMEOUT.into(),
+            false => DisconnectReason::NORMAL.into(),
         }
     }
 }
@@ -162,20 +162,20 @@ impl<A: FnMut(&ClientQuestion<'_>) -> Answer> Exchange for Frames<A> {
 fn notify_header(frame: &mut FrameReader<'_>) -> Result<FrameHeader, DisconnectReason> {
     let header = FrameHeader::read(frame)?;
     match header.kind {
-        _ if !header.is_whole => Err(DisconnectReason::Fragmented),
+        _ if !header.is_whole => Err(DisconnectReason::FRAGMENTED),
         kind::NOTIFY => Ok(header),
-        kind::HAPROXY_DISCONNECT => Err(DisconnectReason::Normal),
-        _ => Err(DisconnectReason::InvalidFrame),
+        kind::HAPROXY_DISCONNECT => Err(DisconnectReason::NORMAL),
+        _ => Err(DisconnectReason::INVALID_FRAME),
     }
 }
 
 fn read_hello(frame: &mut FrameReader<'_>) -> Result<Hello, DisconnectReason> {
     let header = FrameHeader::read(frame)?;
     match header.kind {
-        _ if !header.is_whole => Err(DisconnectReason::Fragmented),
+        _ if !header.is_whole => Err(DisconnectReason::FRAGMENTED),
         kind::HAPROXY_HELLO => Hello::read(frame),
-        kind::HAPROXY_DISCONNECT => Err(DisconnectReason::Normal),
-        _ => Err(DisconnectReason::InvalidFrame),
+        kind::HAPROXY_DISCONNECT => Err(DisconnectReason::NORMAL),
+        _ => Err(DisconnectReason::INVALID_FRAME),
     }
 }
 

@@ -28,7 +28,7 @@ mod tests {
         let chain = certificates::<3>();
         let value = chain.each_ref().map(|it| BASE64.encode(it)).join(",");
         assert_eq!(read(value.as_bytes(), ChainLength::Any).unwrap().as_slice(), chain);
-        assert_eq!(read(value.as_bytes(), ChainLength::One), Err(MalformedValue::TwoCertificates));
+        assert_eq!(read(value.as_bytes(), ChainLength::One), Err(MalformedValue::TWO_CERTIFICATES));
     }
 
     #[test]
@@ -39,7 +39,7 @@ mod tests {
         let ten = read(value(MAX_CERTIFICATES).as_bytes(), ChainLength::Any);
         assert_eq!(ten.unwrap().len(), MAX_CERTIFICATES);
         let eleven = read(value(MAX_CERTIFICATES + 1).as_bytes(), ChainLength::Any);
-        assert_eq!(eleven, Err(MalformedValue::TooMany));
+        assert_eq!(eleven, Err(MalformedValue::TOO_MANY));
     }
 
     #[test]
@@ -47,15 +47,15 @@ mod tests {
         let [leaf] = certificates::<1>();
         let good = BASE64.encode(&leaf);
         for (value, expected) in [
-            (String::new(), MalformedValue::Certificate),
-            (format!("{good},"), MalformedValue::Certificate),
-            (format!(",{good}"), MalformedValue::Certificate),
-            (format!("{good}, {good}"), MalformedValue::Base64),
-            (format!("{good}="), MalformedValue::Base64),
-            (good.replace('+', "-").replace('/', "_") + "-", MalformedValue::Base64),
-            (format!("-----BEGIN CERTIFICATE-----{good}"), MalformedValue::Base64),
-            (BASE64.encode(&[&leaf[..], &[0]].concat()), MalformedValue::Certificate),
-            (BASE64.encode(&leaf[..leaf.len() - 1]), MalformedValue::Certificate),
+            (String::new(), MalformedValue::CERTIFICATE),
+            (format!("{good},"), MalformedValue::CERTIFICATE),
+            (format!(",{good}"), MalformedValue::CERTIFICATE),
+            (format!("{good}, {good}"), MalformedValue::BASE64),
+            (format!("{good}="), MalformedValue::BASE64),
+            (good.replace('+', "-").replace('/', "_") + "-", MalformedValue::BASE64),
+            (format!("-----BEGIN CERTIFICATE-----{good}"), MalformedValue::BASE64),
+            (BASE64.encode(&[&leaf[..], &[0]].concat()), MalformedValue::CERTIFICATE),
+            (BASE64.encode(&leaf[..leaf.len() - 1]), MalformedValue::CERTIFICATE),
         ] {
             assert_eq!(read(value.as_bytes(), ChainLength::Any), Err(expected), "{value}");
         }

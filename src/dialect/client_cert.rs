@@ -43,7 +43,7 @@ pub fn read_chain(value: &[u8], chain: &mut Chain) -> Result<(), MalformedValue>
         // Spaces and tabs may surround a comma (RFC 9651, section 4.2.1).
         let base64 = byte_sequence(member.trim_ascii())?;
         if base64.is_empty() {
-            return Err(MalformedValue::NoMember);
+            return Err(MalformedValue::NO_MEMBER);
         }
         ChainLength::Any.push(chain, decode_base64(base64)?)?;
     }
@@ -53,7 +53,7 @@ pub fn read_chain(value: &[u8], chain: &mut Chain) -> Result<(), MalformedValue>
 /// The base64 between the colons.
 fn byte_sequence(value: &[u8]) -> Result<&[u8], MalformedValue> {
     let inner = value.strip_prefix(b":").and_then(|rest| rest.strip_suffix(b":"));
-    inner.ok_or(MalformedValue::ByteSequence)
+    inner.ok_or(MalformedValue::BYTE_SEQUENCE)
 }
 
 #[cfg(test)]
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn a_chain_has_at_most_ten_certificates_with_its_leaf() {
         let [leaf] = certificates::<1>();
-        for (count, expected) in [(9, Ok(())), (10, Err(MalformedValue::TooMany))] {
+        for (count, expected) in [(9, Ok(())), (10, Err(MalformedValue::TOO_MANY))] {
             let mut chain = Chain::from_iter([leaf.clone()]);
             let value = write_chain(&vec![&leaf; count]).unwrap();
             assert_eq!(read_chain(value.as_bytes(), &mut chain), expected);
@@ -108,22 +108,22 @@ mod tests {
         let [leaf] = certificates::<1>();
         let good = write(&leaf);
         for (value, expected) in [
-            (String::new(), MalformedValue::ByteSequence),
-            (":".to_owned(), MalformedValue::ByteSequence),
-            (good.trim_start_matches(':').to_owned(), MalformedValue::ByteSequence),
-            (format!("{good};a=1"), MalformedValue::ByteSequence),
-            (format!(" {good}"), MalformedValue::ByteSequence),
-            (format!("{good}, {good}"), MalformedValue::Base64),
-            (":AA==:".to_owned(), MalformedValue::Certificate),
-            (":A:".to_owned(), MalformedValue::Base64),
+            (String::new(), MalformedValue::BYTE_SEQUENCE),
+            (":".to_owned(), MalformedValue::BYTE_SEQUENCE),
+            (good.trim_start_matches(':').to_owned(), MalformedValue::BYTE_SEQUENCE),
+            (format!("{good};a=1"), MalformedValue::BYTE_SEQUENCE),
+            (format!(" {good}"), MalformedValue::BYTE_SEQUENCE),
+            (format!("{good}, {good}"), MalformedValue::BASE64),
+            (":AA==:".to_owned(), MalformedValue::CERTIFICATE),
+            (":A:".to_owned(), MalformedValue::BASE64),
         ] {
             assert_eq!(read(value.as_bytes()), Err(expected), "{value}");
         }
         for (value, expected) in [
-            (String::new(), MalformedValue::ByteSequence),
-            ("::".to_owned(), MalformedValue::NoMember),
-            (format!("{good},"), MalformedValue::ByteSequence),
-            (format!("{good};{good}"), MalformedValue::Base64),
+            (String::new(), MalformedValue::BYTE_SEQUENCE),
+            ("::".to_owned(), MalformedValue::NO_MEMBER),
+            (format!("{good},"), MalformedValue::BYTE_SEQUENCE),
+            (format!("{good};{good}"), MalformedValue::BASE64),
         ] {
             let mut chain = Chain::from_iter([leaf.clone()]);
             assert_eq!(read_chain(value.as_bytes(), &mut chain), Err(expected), "{value}");

@@ -44,11 +44,11 @@ pub fn read(value: &[u8], length: ChainLength) -> Result<Chain, MalformedValue> 
     let pem = unescape(value)?;
     let (mut chain, mut rest) = (Chain::new(), pem.as_slice());
     while !rest.is_empty() || chain.is_empty() {
-        let block = rest.strip_prefix(BEGIN).ok_or(MalformedValue::Pem)?;
+        let block = rest.strip_prefix(BEGIN).ok_or(MalformedValue::PEM)?;
         // No dash is in base64, so the next one begins the end of the block.
-        let dash = block.iter().position(|&byte| byte == b'-').ok_or(MalformedValue::Pem)?;
-        let (base64, end) = block.split_at_checked(dash).ok_or(MalformedValue::Pem)?;
-        rest = end.strip_prefix(END).ok_or(MalformedValue::Pem)?;
+        let dash = block.iter().position(|&byte| byte == b'-').ok_or(MalformedValue::PEM)?;
+        let (base64, end) = block.split_at_checked(dash).ok_or(MalformedValue::PEM)?;
+        rest = end.strip_prefix(END).ok_or(MalformedValue::PEM)?;
         length.push(&mut chain, decode_base64(base64)?)?;
     }
     Ok(chain)
@@ -60,8 +60,8 @@ fn unescape(value: &[u8]) -> Result<Vec<u8>, MalformedValue> {
     let mut pieces = value.split(|&byte| byte == b'%');
     bytes.extend_from_slice(pieces.next().unwrap_or_default());
     for piece in pieces {
-        let (digits, rest) = piece.split_first_chunk().ok_or(MalformedValue::PercentEncoding)?;
-        let byte = from_hex(*digits).ok_or(MalformedValue::PercentEncoding)?;
+        let (digits, rest) = piece.split_first_chunk().ok_or(MalformedValue::PERCENT_ENCODING)?;
+        let byte = from_hex(*digits).ok_or(MalformedValue::PERCENT_ENCODING)?;
         if !matches!(byte, b'\r' | b'\n') {
             bytes.push(byte);
         }
@@ -135,17 +135,17 @@ mod tests {
         let read = one(&pem(&certificate, "\n", "\n ")).unwrap();
         assert_eq!(read.as_slice(), std::slice::from_ref(&certificate));
         let spaces = pem(&certificate, "\n", "\n").replace('+', " ");
-        assert_eq!(one(&spaces), Err(MalformedValue::Base64));
+        assert_eq!(one(&spaces), Err(MalformedValue::BASE64));
     }
 
     #[test]
     fn a_second_certificate_is_read_only_as_part_of_a_chain() {
         let chain = certificates::<2>();
         let value = chain.each_ref().map(write).concat();
-        assert_eq!(one(&value), Err(MalformedValue::TwoCertificates));
+        assert_eq!(one(&value), Err(MalformedValue::TWO_CERTIFICATES));
         assert_eq!(read(value.as_bytes(), ChainLength::Any).unwrap().as_slice(), chain);
         let eleven = write(&chain[0]).repeat(MAX_CERTIFICATES + 1);
-        assert_eq!(read(eleven.as_bytes(), ChainLength::Any), Err(MalformedValue::TooMany));
+        assert_eq!(read(eleven.as_bytes(), ChainLength::Any), Err(MalformedValue::TOO_MANY));
     }
 
     #[test]
@@ -154,21 +154,21 @@ mod tests {
         let good = write(&leaf);
         let raw = pem(&leaf, "\n", "\n");
         for (value, expected) in [
-            (String::new(), MalformedValue::Pem),
-            (format!("a{good}"), MalformedValue::Pem),
-            (format!("{good}a"), MalformedValue::Pem),
-            (format!("%20{good}"), MalformedValue::Pem),
-            (format!("{good}%"), MalformedValue::PercentEncoding),
-            (format!("{good}%0"), MalformedValue::PercentEncoding),
-            (format!("{good}%+1"), MalformedValue::PercentEncoding),
-            (good.replace('%', "%25"), MalformedValue::Pem),
-            (raw.replace("%0a", "\t"), MalformedValue::Base64),
-            (raw.replace(" CERT", " TRUSTED CERT"), MalformedValue::Pem),
-            (raw.replace("END CERT", "END X509 CERT"), MalformedValue::Pem),
-            (raw.replace("-----END", "====-----END"), MalformedValue::Base64),
-            ("-----BEGIN CERTIFICATE-----".to_owned(), MalformedValue::Pem),
-            (pem(b"", "", ""), MalformedValue::Certificate),
-            (pem(&[&leaf[..], &[0]].concat(), "", ""), MalformedValue::Certificate),
+            (String::new(), MalformedValue::PEM),
+            (format!("a{good}"), MalformedValue::PEM),
+            (format!("{good}a"), MalformedValue::PEM),
+            (format!("%20{good}"), MalformedValue::PEM),
+            (format!("{good}%"), MalformedValue::PERCENT_ENCODING),
+            (format!("{good}%0"), MalformedValue::PERCENT_ENCODING),
+            (format!("{good}%+1"), MalformedValue::PERCENT_ENCODING),
+            (good.replace('%', "%25"), MalformedValue::PEM),
+            (raw.replace("%0a", "\t"), MalformedValue::BASE64),
+            (raw.replace(" CERT", " TRUSTED CERT"), MalformedValue::PEM),
+            (raw.replace("END CERT", "END X509 CERT"), MalformedValue::PEM),
+            (raw.replace("-----END", "====-----END"), MalformedValue::BASE64),
+            ("-----BEGIN CERTIFICATE-----".to_owned(), MalformedValue::PEM),
+            (pem(b"", "", ""), MalformedValue::CERTIFICATE),
+            (pem(&[&leaf[..], &[0]].concat(), "", ""), MalformedValue::CERTIFICATE),
         ] {
             assert_eq!(one(&value), Err(expected), "{value}");
         }

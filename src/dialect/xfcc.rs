@@ -57,13 +57,13 @@ pub fn read(value: &[u8]) -> Result<Chain, MalformedValue> {
             continue;
         }
         if is_certificate && has_names {
-            return Err(MalformedValue::CertificateAfterName);
+            return Err(MalformedValue::CERTIFICATE_AFTER_NAME);
         }
         if keys.iter().any(|key| key.eq_ignore_ascii_case(pair.key)) {
-            return Err(MalformedValue::RepeatedKey);
+            return Err(MalformedValue::REPEATED_KEY);
         }
         if keys.len() == MAX_PAIRS {
-            return Err(MalformedValue::XfccSyntax);
+            return Err(MalformedValue::XFCC_SYNTAX);
         }
         keys.push(pair.key);
         if is(&pair, "Cert") {
@@ -76,11 +76,11 @@ pub fn read(value: &[u8]) -> Result<Chain, MalformedValue> {
     let chain = chain.map(|value| escaped_pem::read(value, ChainLength::Any)).transpose()?;
     match (leaf, chain) {
         (Some(leaf), Some(chain)) if leaf.first() != chain.first() => {
-            Err(MalformedValue::ChainOfAnother)
+            Err(MalformedValue::CHAIN_OF_ANOTHER)
         }
         (_, Some(chain)) => Ok(chain),
         (Some(leaf), None) => Ok(leaf),
-        (None, None) => Err(MalformedValue::NoCertificate),
+        (None, None) => Err(MalformedValue::NO_CERTIFICATE),
     }
 }
 
@@ -97,22 +97,22 @@ impl<'a> Pair<'a> {
     /// The first pair of `pairs`.
     fn first(pairs: &'a [u8]) -> Result<Self, MalformedValue> {
         let letters = pairs.iter().take_while(|byte| byte.is_ascii_alphanumeric()).count();
-        let (key, rest) = pairs.split_at_checked(letters).ok_or(MalformedValue::XfccSyntax)?;
+        let (key, rest) = pairs.split_at_checked(letters).ok_or(MalformedValue::XFCC_SYNTAX)?;
         let rest = rest.strip_prefix(b"=").filter(|_| !key.is_empty());
-        let rest = rest.ok_or(MalformedValue::XfccSyntax)?;
+        let rest = rest.ok_or(MalformedValue::XFCC_SYNTAX)?;
         let (value, rest) = match rest.strip_prefix(b"\"") {
             Some(quoted) => quoted_value(quoted)?,
             None => {
                 let end = rest.iter().position(|byte| b"\",;=".contains(byte));
                 rest.split_at_checked(end.unwrap_or(rest.len()))
-                    .ok_or(MalformedValue::XfccSyntax)?
+                    .ok_or(MalformedValue::XFCC_SYNTAX)?
             }
         };
         match rest.split_first() {
             None => Ok(Self { key, value, rest: None }),
             Some((b';', rest)) => Ok(Self { key, value, rest: Some(rest) }),
-            Some((b',', _)) => Err(MalformedValue::SecondElement),
-            Some(_) => Err(MalformedValue::XfccSyntax),
+            Some((b',', _)) => Err(MalformedValue::SECOND_ELEMENT),
+            Some(_) => Err(MalformedValue::XFCC_SYNTAX),
         }
     }
 }
@@ -127,7 +127,7 @@ fn quoted_value(quoted: &[u8]) -> Result<(&[u8], &[u8]), MalformedValue> {
         is_end
     });
     let (value, rest) =
-        end.and_then(|end| quoted.split_at_checked(end)).ok_or(MalformedValue::XfccSyntax)?;
+        end.and_then(|end| quoted.split_at_checked(end)).ok_or(MalformedValue::XFCC_SYNTAX)?;
     Ok((value, rest.strip_prefix(b"\"").unwrap_or(rest)))
 }
 
@@ -201,7 +201,7 @@ mod tests {
             assert_eq!(read(value.as_bytes()).unwrap().as_slice(), expected, "{value}");
         }
         let other = format!("{};{alone}", cert(&issuer));
-        assert_eq!(read(other.as_bytes()), Err(MalformedValue::ChainOfAnother));
+        assert_eq!(read(other.as_bytes()), Err(MalformedValue::CHAIN_OF_ANOTHER));
     }
 
     #[test]
@@ -232,19 +232,19 @@ mod tests {
         let [own, copied] = certificates::<2>();
         let (own, copied_cert) = (cert(&own), cert(&copied));
         for (value, expected) in [
-            (format!("{own};URI=spiffe://x,{copied_cert}"), MalformedValue::SecondElement),
-            (format!("URI=spiffe://x,{copied_cert};{own}"), MalformedValue::SecondElement),
-            (format!("{own};URI=spiffe://x;{copied_cert}"), MalformedValue::CertificateAfterName),
+            (format!("{own};URI=spiffe://x,{copied_cert}"), MalformedValue::SECOND_ELEMENT),
+            (format!("URI=spiffe://x,{copied_cert};{own}"), MalformedValue::SECOND_ELEMENT),
+            (format!("{own};URI=spiffe://x;{copied_cert}"), MalformedValue::CERTIFICATE_AFTER_NAME),
             (
                 format!("{own};DNS=x;{}", copied_cert.replacen('C', "c", 1)),
-                MalformedValue::CertificateAfterName,
+                MalformedValue::CERTIFICATE_AFTER_NAME,
             ),
-            (format!("{own};URI=x;{}", chain(&[&copied])), MalformedValue::CertificateAfterName),
-            (format!("URI=spiffe://x;{copied_cert}"), MalformedValue::CertificateAfterName),
-            (format!("{own};{copied_cert}"), MalformedValue::RepeatedKey),
-            (format!("Hash=a;Hash=b;{own}"), MalformedValue::RepeatedKey),
-            (format!("{own};URI=x\",{copied_cert}"), MalformedValue::XfccSyntax),
-            (format!("{own};URI=\"x\"{copied_cert}"), MalformedValue::XfccSyntax),
+            (format!("{own};URI=x;{}", chain(&[&copied])), MalformedValue::CERTIFICATE_AFTER_NAME),
+            (format!("URI=spiffe://x;{copied_cert}"), MalformedValue::CERTIFICATE_AFTER_NAME),
+            (format!("{own};{copied_cert}"), MalformedValue::REPEATED_KEY),
+            (format!("Hash=a;Hash=b;{own}"), MalformedValue::REPEATED_KEY),
+            (format!("{own};URI=x\",{copied_cert}"), MalformedValue::XFCC_SYNTAX),
+            (format!("{own};URI=\"x\"{copied_cert}"), MalformedValue::XFCC_SYNTAX),
         ] {
             assert_eq!(read(value.as_bytes()), Err(expected), "{value}");
         }
@@ -256,19 +256,19 @@ mod tests {
         let good = cert(&leaf);
         let many: Vec<_> = (0..MAX_PAIRS).map(|index| format!("k{index}=v")).collect();
         for (value, expected) in [
-            (String::new(), MalformedValue::XfccSyntax),
-            ("By=a;Hash=b".to_owned(), MalformedValue::NoCertificate),
-            (format!("{good};"), MalformedValue::XfccSyntax),
-            (format!(";{good}"), MalformedValue::XfccSyntax),
-            (format!("{good},"), MalformedValue::SecondElement),
-            (format!("{good} ;By=a"), MalformedValue::XfccSyntax),
-            (format!("={good}"), MalformedValue::XfccSyntax),
-            (format!("{good};URI=a=b"), MalformedValue::XfccSyntax),
-            (good.strip_suffix('"').unwrap().to_owned(), MalformedValue::XfccSyntax),
-            (format!("{good}\""), MalformedValue::XfccSyntax),
-            ("Cert=\"\"".to_owned(), MalformedValue::Pem),
-            (good.replace("--%0A\"", "--%0A\\\"\""), MalformedValue::Pem),
-            (format!("{};{good}", many.join(";")), MalformedValue::XfccSyntax),
+            (String::new(), MalformedValue::XFCC_SYNTAX),
+            ("By=a;Hash=b".to_owned(), MalformedValue::NO_CERTIFICATE),
+            (format!("{good};"), MalformedValue::XFCC_SYNTAX),
+            (format!(";{good}"), MalformedValue::XFCC_SYNTAX),
+            (format!("{good},"), MalformedValue::SECOND_ELEMENT),
+            (format!("{good} ;By=a"), MalformedValue::XFCC_SYNTAX),
+            (format!("={good}"), MalformedValue::XFCC_SYNTAX),
+            (format!("{good};URI=a=b"), MalformedValue::XFCC_SYNTAX),
+            (good.strip_suffix('"').unwrap().to_owned(), MalformedValue::XFCC_SYNTAX),
+            (format!("{good}\""), MalformedValue::XFCC_SYNTAX),
+            ("Cert=\"\"".to_owned(), MalformedValue::PEM),
+            (good.replace("--%0A\"", "--%0A\\\"\""), MalformedValue::PEM),
+            (format!("{};{good}", many.join(";")), MalformedValue::XFCC_SYNTAX),
         ] {
             assert_eq!(read(value.as_bytes()), Err(expected), "{value}");
         }

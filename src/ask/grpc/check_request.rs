@@ -7,7 +7,7 @@ use prost::Message;
 
 use super::messages::{AttributeContext, CheckRequest, HeaderEntry, HttpRequest};
 use crate::ask::question::Unusable;
-use crate::dialect::{Chain, ChainLength, MalformedValue, escaped_pem, xfcc};
+use crate::dialect::{Chain, ChainLength, escaped_pem, xfcc};
 
 /// The field from which the certificate is read.
 const XFCC: &str = "x-forwarded-client-cert";
@@ -21,45 +21,18 @@ pub(crate) enum CertificateAttribute {
     Xfcc,
 }
 
-/// A `CheckRequest` without a usable certificate, although its client may have one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum BadCheckRequest {
-    /// The certificate, or the field that has it, is malformed.
-    Certificate(MalformedValue),
-    /// The bytes are not a `CheckRequest` with a source.
-    Message,
-    /// Envoy has a name from a certificate and sends no certificate.
-    PrincipalAlone,
-    /// `X-Forwarded-Client-Cert` occurs twice, or with underscores.
-    SeveralFields,
-}
-
-impl From<MalformedValue> for BadCheckRequest {
-    fn from(problem: MalformedValue) -> Self {
-        Self::Certificate(problem)
-    }
-}
-
-impl From<BadCheckRequest> for Unusable {
-    fn from(problem: BadCheckRequest) -> Self {
-        Self::Malformed(match problem {
-            BadCheckRequest::Certificate(problem) => problem.reason(),
-            BadCheckRequest::Message => "the question is not a CheckRequest",
-            BadCheckRequest::PrincipalAlone => {
-                "the question has a principal and no certificate (include_peer_certificate is off)"
-            }
-            BadCheckRequest::SeveralFields => {
-                "the question has X-Forwarded-Client-Cert twice or with underscores"
-            }
-        })
-    }
-}
+const NOT_A_REQUEST: Unusable = Unusable::Malformed("the question is not a CheckRequest");
+const PRINCIPAL_ALONE: Unusable = Unusable::Malformed(
+    "the question has a principal and no certificate (include_peer_certificate is off)",
+);
+const SEVERAL_FIELDS: Unusable =
+    Unusable::Malformed("the question has X-Forwarded-Client-Cert twice or with underscores");
 
 /// A client that a `CheckRequest` describes.
 #[derive(Debug)]
 pub(crate) struct DescribedClient {
     /// The certificates, leaf first. `None`: the client has presented none.
-    pub(crate) chain: Result<Option<Chain>, BadCheckRequest>,
+    pub(crate) chain: Result<Option<Chain>, Unusable>,
     pub(crate) address: Option<IpAddr>,
     sni: Bytes,
     http: Option<Bytes>,
@@ -70,7 +43,7 @@ impl DescribedClient {
     pub(crate) fn read(message: Bytes, attribute: CertificateAttribute) -> Self {
         let request = CheckRequest::decode(message).ok().and_then(|request| request.attributes);
         let Some(AttributeContext { source: Some(source), request, tls_session }) = request else {
-            let chain = Err(BadCheckRequest::Message);
+            let chain = Err(NOT_A_REQUEST);
             return Self { chain, address: None, sni: Bytes::new(), http: None };
         };
         let address = source.address.and_then(|address| address.socket_address);
@@ -82,14 +55,14 @@ impl DescribedClient {
             CertificateAttribute::Xfcc => http.clone().map_or(Ok(None), from_xfcc),
         };
         let chain = match chain {
-            Ok(None) if !source.principal.is_empty() => Err(BadCheckRequest::PrincipalAlone),
+            Ok(None) if !source.principal.is_empty() => Err(PRINCIPAL_ALONE),
             chain => chain,
         };
         Self { chain, address, sni, http }
     }
 
     /// The certificates, which the question keeps.
-    pub(crate) fn take_chain(&mut self) -> Result<Option<Chain>, BadCheckRequest> {
+    pub(crate) fn take_chain(&mut self) -> Result<Option<Chain>, Unusable> {
         std::mem::replace(&mut self.chain, Ok(None))
     }
 
@@ -107,7 +80,7 @@ impl DescribedClient {
 }
 
 /// The leaf in `attributes.source.certificate`.
-fn from_source(certificate: &[u8]) -> Result<Option<Chain>, BadCheckRequest> {
+fn from_source(certificate: &[u8]) -> Result<Option<Chain>, Unusable> {
     if certificate.is_empty() {
         return Ok(None);
     }
@@ -117,12 +90,12 @@ fn from_source(certificate: &[u8]) -> Result<Option<Chain>, BadCheckRequest> {
 /// The certificates in the one field `X-Forwarded-Client-Cert`.
 ///
 /// Envoy passes a client's own `x_forwarded_client_cert` on. A client that sends it is rejected.
-fn from_xfcc(http: Bytes) -> Result<Option<Chain>, BadCheckRequest> {
-    let http = HttpRequest::decode(http).map_err(|_| BadCheckRequest::Message)?;
+fn from_xfcc(http: Bytes) -> Result<Option<Chain>, Unusable> {
+    let http = HttpRequest::decode(http).map_err(|_| NOT_A_REQUEST)?;
     let mut found = fields(http).filter(is_spelled_like_xfcc);
     let Some(field) = found.next() else { return Ok(None) };
     if found.next().is_some() || !is(&field, XFCC) {
-        return Err(BadCheckRequest::SeveralFields);
+        return Err(SEVERAL_FIELDS);
     }
     Ok(Some(xfcc::read(&value(field))?))
 }
@@ -152,6 +125,7 @@ mod tests {
     use crate::ask::grpc::messages::{
         AttributeRequest, HeaderList, PeerAddress, SocketAddress, SourcePeer, TlsSession,
     };
+    use crate::dialect::MalformedValue;
     use rustls::pki_types::CertificateDer;
 
     fn certificate() -> CertificateDer<'static> {
@@ -189,7 +163,7 @@ mod tests {
         HttpRequest { headers: headers.to_vec(), header_map }
     }
 
-    fn chain(message: Bytes, attribute: CertificateAttribute) -> Result<usize, BadCheckRequest> {
+    fn chain(message: Bytes, attribute: CertificateAttribute) -> Result<usize, Unusable> {
         let chain = DescribedClient::read(message, attribute).chain;
         chain.map(|chain| chain.map_or(0, |chain| chain.len()))
     }
@@ -224,20 +198,20 @@ mod tests {
             chain(request("", "", with_fields(headers, raw)), CertificateAttribute::Xfcc)
         };
         assert_eq!(read(&[], &[raw(XFCC, &value)]), Ok(1));
-        let several = Err(BadCheckRequest::SeveralFields);
+        let several = Err(SEVERAL_FIELDS);
         assert_eq!(read(&[], &[raw(XFCC, &value), raw(XFCC, &value)]), several);
         assert_eq!(read(&[entry(XFCC, &value)], &[raw(XFCC, &value)]), several);
         assert_eq!(read(&[entry("x_forwarded_client_cert", &value)], &[]), several);
         let spellings = [entry("X-Forwarded-Client_Cert", "x"), entry(XFCC, &value)];
         assert_eq!(read(&spellings, &[]), several);
-        assert!(matches!(read(&[entry(XFCC, "")], &[]), Err(BadCheckRequest::Certificate(_))));
+        assert_eq!(read(&[entry(XFCC, "")], &[]), Err(MalformedValue::XFCC_SYNTAX.into()));
     }
 
     #[test]
     fn a_name_from_a_certificate_that_is_not_sent_is_an_error() {
         for attribute in [CertificateAttribute::Source, CertificateAttribute::Xfcc] {
             let message = request("", "spiffe://a", with_fields(&[], &[]));
-            assert_eq!(chain(message, attribute), Err(BadCheckRequest::PrincipalAlone));
+            assert_eq!(chain(message, attribute), Err(PRINCIPAL_ALONE));
             assert_eq!(chain(request("", "", with_fields(&[], &[])), attribute), Ok(0));
         }
     }
@@ -246,20 +220,25 @@ mod tests {
     fn every_other_message_is_an_error() {
         let message = request(&escaped_pem::write(&certificate()), "", with_fields(&[], &[]));
         for attribute in [CertificateAttribute::Source, CertificateAttribute::Xfcc] {
-            assert_eq!(chain(Bytes::new(), attribute), Err(BadCheckRequest::Message));
+            assert_eq!(chain(Bytes::new(), attribute), Err(NOT_A_REQUEST));
         }
         let whole = chain(message.clone(), CertificateAttribute::Source);
         for length in 0..message.len() {
             let cut = chain(message.slice(..length), CertificateAttribute::Source);
-            assert_eq!(cut, Err(BadCheckRequest::Message), "{length}");
+            assert_eq!(cut, Err(NOT_A_REQUEST), "{length}");
         }
         assert_eq!(whole, Ok(1));
         // Two certificates where the leaf is due, and none at all.
         let two = escaped_pem::write(&certificate()) + &escaped_pem::write(&certificate());
-        for wrong in [two.as_str(), "-----BEGIN", "%", "\u{1f}"] {
+        for (wrong, expected) in [
+            (two.as_str(), MalformedValue::TWO_CERTIFICATES),
+            ("-----BEGIN", MalformedValue::PEM),
+            ("%", MalformedValue::PERCENT_ENCODING),
+            ("\u{1f}", MalformedValue::PEM),
+        ] {
             let message = request(wrong, "", with_fields(&[], &[]));
             let read = chain(message, CertificateAttribute::Source);
-            assert!(matches!(read, Err(BadCheckRequest::Certificate(_))), "{wrong}: {read:?}");
+            assert_eq!(read, Err(expected.into()), "{wrong}");
         }
     }
 }

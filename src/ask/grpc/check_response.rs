@@ -8,8 +8,8 @@ use keygate_core::spki::Fingerprint;
 use prost::Message;
 
 use super::messages::{
-    CheckResponse, DeniedHttpResponse, HeaderValueOption, HttpStatus, Metadata, MetadataField,
-    OkHttpResponse, RpcStatus,
+    self, CheckResponse, DeniedHttpResponse, HeaderValueOption, HttpStatus, Metadata,
+    MetadataField, OkHttpResponse, RpcStatus,
 };
 use crate::ask::denial::DenialBody;
 use crate::ask::question::Answer;
@@ -108,7 +108,7 @@ pub(super) fn encode(
             body: text.into(),
         });
     }
-    super::encode(&response)
+    messages::encode(&response)
 }
 
 /// The dynamic metadata, which access logs and RBAC rules of Envoy can read.

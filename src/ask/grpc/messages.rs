@@ -9,7 +9,15 @@
 //! `google/protobuf/struct.proto`, `grpc/health/v1/health.proto`.
 
 use bytes::Bytes;
+use keygate_wire::grpc;
 use prost::Message;
+
+/// A message with its prefix.
+pub(super) fn encode(message: &impl Message) -> Bytes {
+    grpc::encode(message.encoded_len(), |bytes| {
+        let _ = message.encode(bytes); // a BytesMut grows
+    })
+}
 
 /// `envoy.service.auth.v3.CheckRequest`.
 #[derive(Clone, PartialEq, Message)]

@@ -7,12 +7,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::RecvStream;
 use h2::server::SendResponse;
-use hyper::header::{CONTENT_TYPE, HeaderMap};
-use hyper::http::request::Parts;
-use hyper::{Method, Request};
+use hyper::Request;
+use hyper::header::HeaderMap;
 use keygate_wire::grpc::{BadMessage, ReceivedMessage};
 use tokio::time::Sleep;
 
+use super::ext_authz::{ExtAuthz, RpcMethod};
 use super::status::{self, CallError};
 
 /// Maximum time for the message of a call to arrive. A message that is late is answered like a
@@ -22,52 +22,6 @@ const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes that are discarded after an early response. A longer call is reset with `NO_ERROR`, which
 /// follows a complete response (RFC 9113, section 8.1). Envoy sends a message of 4 MiB at most.
 const MAX_DISCARDED: usize = 4 << 20;
-
-/// The methods of the protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RpcMethod {
-    /// `envoy.service.auth.v3.Authorization/Check`.
-    Check,
-    /// `grpc.health.v1.Health/Check`.
-    Health,
-}
-
-impl RpcMethod {
-    /// The method that a request calls.
-    fn from_head(head: &Parts) -> Result<Self, CallError> {
-        if !is_grpc(&head.headers) {
-            return Err(CallError::ContentType);
-        }
-        match head.uri.path() {
-            _ if head.method != Method::POST => Err(CallError::UnknownMethod),
-            "/envoy.service.auth.v3.Authorization/Check" => Ok(Self::Check),
-            "/grpc.health.v1.Health/Check" => Ok(Self::Health),
-            _ => Err(CallError::UnknownMethod),
-        }
-    }
-}
-
-/// Whether the content is gRPC with protobuf messages.
-fn is_grpc(headers: &HeaderMap) -> bool {
-    let value = headers.get(CONTENT_TYPE).map(|value| value.as_bytes()).unwrap_or_default();
-    let end = value.iter().position(|byte| *byte == b';').unwrap_or(value.len());
-    let kind = value.get(..end).unwrap_or_default().trim_ascii_end();
-    kind.eq_ignore_ascii_case(b"application/grpc")
-        || kind.eq_ignore_ascii_case(b"application/grpc+proto")
-}
-
-/// The handler of the calls of a connection.
-pub(crate) trait Answerer {
-    /// The message of the answer, with its prefix.
-    ///
-    /// # Errors
-    /// Returns an error only for a fault of the host that its clients cannot cause.
-    fn answer(
-        &self,
-        method: RpcMethod,
-        question: Result<Bytes, BadMessage>,
-    ) -> Result<Bytes, CallError>;
-}
 
 /// A call on one stream.
 pub(super) struct UnaryCall {
@@ -109,13 +63,13 @@ impl UnaryCall {
     }
 
     /// Runs the call until it waits for the peer or has ended.
-    pub(super) fn poll(&mut self, answerer: &impl Answerer, context: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll(&mut self, methods: &ExtAuthz, context: &mut Context<'_>) -> Poll<()> {
         loop {
             let data = match self.body.poll_data(context) {
                 Poll::Ready(Some(Ok(data))) => data,
                 Poll::Ready(Some(Err(_))) => return Poll::Ready(()), // cancelled
                 Poll::Ready(None) => {
-                    self.end(answerer);
+                    self.end(methods);
                     return Poll::Ready(());
                 }
                 Poll::Pending => {
@@ -123,7 +77,7 @@ impl UnaryCall {
                     if matches!(self.phase, CallPhase::Discarding(_)) {
                         return Poll::Ready(());
                     }
-                    self.deny(answerer, BadMessage::Late);
+                    self.deny(methods, BadMessage::Late);
                     return Poll::Ready(());
                 }
             };
@@ -133,7 +87,7 @@ impl UnaryCall {
             match &mut self.phase {
                 CallPhase::Receiving { message, .. } => {
                     if let Err(problem) = message.push(data) {
-                        self.deny(answerer, problem);
+                        self.deny(methods, problem);
                     }
                 }
                 CallPhase::Discarding(left) => match left.checked_sub(length) {
@@ -151,18 +105,18 @@ impl UnaryCall {
     }
 
     /// Answers the question, whose stream has ended.
-    fn end(&mut self, answerer: &impl Answerer) {
+    fn end(&mut self, methods: &ExtAuthz) {
         let phase = std::mem::replace(&mut self.phase, CallPhase::Discarding(0));
         if let CallPhase::Receiving { method, message } = phase {
-            self.send(answerer.answer(method, message.finish()));
+            self.send(methods.answer(method, message.finish()));
         }
     }
 
     /// Answers an unusable question before its stream has ended.
-    fn deny(&mut self, answerer: &impl Answerer, problem: BadMessage) {
+    fn deny(&mut self, methods: &ExtAuthz, problem: BadMessage) {
         let phase = std::mem::replace(&mut self.phase, CallPhase::Discarding(MAX_DISCARDED));
         if let CallPhase::Receiving { method, .. } = phase {
-            self.send(answerer.answer(method, Err(problem)));
+            self.send(methods.answer(method, Err(problem)));
         }
     }
 
@@ -217,19 +171,5 @@ mod tests {
         for wrong in ["", "m", "1", "+1S", "123456789S", "1s", "1 S", "-1S"] {
             assert_eq!(read(wrong), None, "{wrong}");
         }
-    }
-
-    #[test]
-    fn only_grpc_with_protobuf_messages_is_read() {
-        let is = |value: &'static str| {
-            is_grpc(&HeaderMap::from_iter([(CONTENT_TYPE, value.parse().unwrap())]))
-        };
-        for right in ["application/grpc", "application/grpc+proto", "application/gRPC ; a=b"] {
-            assert!(is(right), "{right}");
-        }
-        for wrong in ["", "application/grpc-web", "application/grpc+json", "application/json"] {
-            assert!(!is(wrong), "{wrong}");
-        }
-        assert!(!is_grpc(&HeaderMap::new()));
     }
 }

@@ -151,22 +151,22 @@ impl<'a> QuestionFields<'a> {
             }
             CertificateSource::Traefik => {
                 let chain = certificate.map(|value| base64_der::read(value, ChainLength::Any));
-                chain.transpose().map_err(malformed)
+                Ok(chain.transpose()?)
             }
-            CertificateSource::Xfcc => certificate.map(xfcc::read).transpose().map_err(malformed),
+            CertificateSource::Xfcc => Ok(certificate.map(xfcc::read).transpose()?),
         }
     }
 
     /// `Client-Cert` and `Client-Cert-Chain`.
     fn client_cert(&self, certificate: Option<&[u8]>) -> Result<Option<Chain>, Unusable> {
-        let leaf = certificate.map(client_cert::read).transpose().map_err(malformed)?.flatten();
+        let leaf = certificate.map(client_cert::read).transpose()?.flatten();
         match (leaf, self.chain.value(REPEATED)?) {
             (None, None) => Ok(None),
             (None, Some(_)) => Err(CHAIN_ALONE),
             (Some(leaf), issuers) => {
                 let mut chain = Chain::from_iter([leaf]);
                 if let Some(issuers) = issuers {
-                    client_cert::read_chain(issuers, &mut chain).map_err(malformed)?;
+                    client_cert::read_chain(issuers, &mut chain)?;
                 }
                 Ok(Some(chain))
             }
@@ -191,14 +191,10 @@ fn decode(encoding: HeaderEncoding, value: &[u8]) -> Result<Chain, Unusable> {
         HeaderEncoding::Base64Der => base64_der::read(value, ChainLength::One),
         HeaderEncoding::EscapedPem => escaped_pem::read(value, ChainLength::One),
         HeaderEncoding::Rfc9440 => client_cert::read(value)
-            .and_then(|leaf| leaf.ok_or(MalformedValue::NoMember))
+            .and_then(|leaf| leaf.ok_or(MalformedValue::NO_MEMBER))
             .map(|leaf| Chain::from_iter([leaf])),
     };
-    chain.map_err(malformed)
-}
-
-fn malformed(value: MalformedValue) -> Unusable {
-    Unusable::Malformed(value.reason())
+    Ok(chain?)
 }
 
 /// A field that may occur once.

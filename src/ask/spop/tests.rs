@@ -56,7 +56,7 @@ async fn a_peer_without_hello_gets_a_disconnect() {
         let (mut peer, serving) = connection(1 << 16);
         peer.write_all(&HELLO[..length]).await.unwrap();
         let end = timed_out(serving, PROGRESS_TIMEOUT).await;
-        assert!(matches!(end, FramesEnd::Disconnect(DisconnectReason::Timeout)), "{end:?}");
+        assert!(matches!(end, FramesEnd::Disconnect(DisconnectReason::TIMEOUT)), "{end:?}");
     }
 }
 
@@ -73,7 +73,7 @@ async fn a_frame_has_a_time_limit_however_slowly_its_bytes_arrive() {
     let since = Instant::now();
     let (_, end) = tokio::join!(sending, serving);
     let end = end.unwrap();
-    assert!(matches!(end, FramesEnd::Disconnect(DisconnectReason::Timeout)), "{end:?}");
+    assert!(matches!(end, FramesEnd::Disconnect(DisconnectReason::TIMEOUT)), "{end:?}");
     assert!(since.elapsed() < Duration::from_secs(30));
 }
 
@@ -111,7 +111,7 @@ async fn an_idle_connection_is_closed_after_the_idle_timeout() {
     let (mut peer, serving) = connection(1 << 16);
     peer.write_all(HELLO).await.unwrap();
     let end = timed_out(serving, Duration::from_secs(60)).await;
-    assert!(matches!(end, FramesEnd::Disconnect(DisconnectReason::Normal)), "{end:?}");
+    assert!(matches!(end, FramesEnd::Disconnect(DisconnectReason::NORMAL)), "{end:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -192,7 +192,7 @@ async fn a_busy_connection_is_drained() {
 
     let mut stream = join(Questions(0), tokio::io::sink());
     let Err(end) = admitting().serve(&mut stream, std::future::ready(())).await;
-    assert!(matches!(end, FramesEnd::Disconnect(DisconnectReason::Normal)), "{end:?}");
+    assert!(matches!(end, FramesEnd::Disconnect(DisconnectReason::NORMAL)), "{end:?}");
     assert!(stream.reader().0 < 10, "{} questions", stream.reader().0);
 }
 
@@ -203,7 +203,7 @@ async fn a_draining_connection_without_a_question_is_closed_after_the_grace() {
     let drain = tokio::time::sleep(Duration::from_secs(30));
     let since = Instant::now();
     let Err(end) = admitting().serve(&mut stream, drain).await;
-    assert!(matches!(end, FramesEnd::Disconnect(DisconnectReason::Normal)), "{end:?}");
+    assert!(matches!(end, FramesEnd::Disconnect(DisconnectReason::NORMAL)), "{end:?}");
     let expected = Duration::from_secs(30) + Frames::<Admitting>::DRAIN_GRACE;
     let late = since.elapsed().saturating_sub(expected);
     assert!(since.elapsed() >= expected && late < Duration::from_secs(1), "{late:?}");
@@ -222,7 +222,7 @@ async fn a_draining_connection_answers_the_question_that_has_begun() {
     let mut connection = admitting();
     let drain = std::future::ready(());
     let (Err(end), ()) = tokio::join!(connection.serve(&mut stream, drain), sending);
-    assert!(matches!(end, FramesEnd::Disconnect(DisconnectReason::Normal)), "{end:?}");
+    assert!(matches!(end, FramesEnd::Disconnect(DisconnectReason::NORMAL)), "{end:?}");
     assert_eq!(kinds(&connection.bytes.output), [kind::ACK], "beside DISCONNECT");
     drop(stream);
     let mut written = Vec::new();
@@ -284,7 +284,7 @@ fn a_connection_begins_with_a_frame_of_type_hello() {
         let (output, end) = taken(admitting(), &hello);
         let end = end.unwrap_err();
         assert!(
-            matches!(end, FramesEnd::Disconnect(DisconnectReason::InvalidFrame)),
+            matches!(end, FramesEnd::Disconnect(DisconnectReason::INVALID_FRAME)),
             "{kind}: {end:?}"
         );
         assert!(output.is_empty());
@@ -296,10 +296,10 @@ fn a_connection_begins_with_a_frame_of_type_hello() {
 fn a_long_frame_that_no_client_can_provoke_ends_the_connection() {
     for (kind, flags, expected) in [
         (kind::NOTIFY, 1, None),
-        (kind::NOTIFY, 0, Some(DisconnectReason::Fragmented)),
-        (kind::NOTIFY, 3, Some(DisconnectReason::Fragmented)),
-        (77, 1, Some(DisconnectReason::InvalidFrame)),
-        (kind::HAPROXY_HELLO, 1, Some(DisconnectReason::InvalidFrame)),
+        (kind::NOTIFY, 0, Some(DisconnectReason::FRAGMENTED)),
+        (kind::NOTIFY, 3, Some(DisconnectReason::FRAGMENTED)),
+        (77, 1, Some(DisconnectReason::INVALID_FRAME)),
+        (kind::HAPROXY_HELLO, 1, Some(DisconnectReason::INVALID_FRAME)),
     ] {
         let frames = Frames::new(1 << 10, admit as Admitting);
         let connection = ByteConnection::new(frames, BytesMut::new(), PROGRESS_TIMEOUT);

@@ -12,76 +12,40 @@ const PIPELINING: &str = "pipelining";
 /// Minimum of `max-frame-size`, in bytes: HAProxy's own. HAProxy with less gets a DISCONNECT.
 const MIN_FRAME_SIZE: u64 = 256;
 
-/// The reason of a DISCONNECT.
+/// The reason of a DISCONNECT: the status code of the protocol, and its text in frame and log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DisconnectReason {
-    /// Either side closes the connection in an orderly way.
-    Normal,
-    /// HAProxy did not send or read in time.
-    Timeout,
-    /// A frame is longer than the maximum size that was agreed on.
-    FrameTooBig,
-    /// A frame cannot be read, or comes at the wrong time.
-    InvalidFrame,
-    /// HELLO has no `supported-versions`.
-    NoVersion,
-    /// HELLO has no `max-frame-size`.
-    NoFrameSize,
-    /// HELLO has no `capabilities`.
-    NoCapabilities,
-    /// HAProxy does not support version 2.0.
-    UnsupportedVersion,
-    /// `max-frame-size` is below 256 bytes, or has more than 32 bits.
-    FrameSizeOutOfRange,
-    /// A frame is continued in another one.
-    Fragmented,
+pub struct DisconnectReason {
+    code: u32,
+    /// The text.
+    pub text: &'static str,
 }
 
+#[expect(missing_docs, reason = "each has its text")]
 impl DisconnectReason {
-    /// The status code of the protocol.
-    pub fn code(self) -> u32 {
-        match self {
-            Self::Normal => 0,
-            Self::Timeout => 2,
-            Self::FrameTooBig => 3,
-            Self::InvalidFrame => 4,
-            Self::NoVersion => 5,
-            Self::NoFrameSize => 6,
-            Self::NoCapabilities => 7,
-            Self::UnsupportedVersion => 8,
-            Self::FrameSizeOutOfRange => 9,
-            Self::Fragmented => 10,
-        }
-    }
-
-    /// The text in the frame and in the log.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Normal => "normal",
-            Self::Timeout => "a timeout occurred",
-            Self::FrameTooBig => "frame is too big",
-            Self::InvalidFrame => "invalid frame received",
-            Self::NoVersion => "version value not found",
-            Self::NoFrameSize => "max-frame-size value not found",
-            Self::NoCapabilities => "capabilities value not found",
-            Self::UnsupportedVersion => "unsupported version",
-            Self::FrameSizeOutOfRange => "max-frame-size too big or too small",
-            Self::Fragmented => "fragmentation not supported",
-        }
-    }
+    pub const NORMAL: Self = Self { code: 0, text: "normal" };
+    pub const TIMEOUT: Self = Self { code: 2, text: "a timeout occurred" };
+    pub const FRAME_TOO_BIG: Self = Self { code: 3, text: "frame is too big" };
+    pub const INVALID_FRAME: Self = Self { code: 4, text: "invalid frame received" };
+    pub const NO_VERSION: Self = Self { code: 5, text: "version value not found" };
+    pub const NO_FRAME_SIZE: Self = Self { code: 6, text: "max-frame-size value not found" };
+    pub const NO_CAPABILITIES: Self = Self { code: 7, text: "capabilities value not found" };
+    pub const UNSUPPORTED_VERSION: Self = Self { code: 8, text: "unsupported version" };
+    pub const FRAME_SIZE_OUT_OF_RANGE: Self =
+        Self { code: 9, text: "max-frame-size too big or too small" };
+    pub const FRAGMENTED: Self = Self { code: 10, text: "fragmentation not supported" };
 
     /// Writes an AGENT-DISCONNECT frame.
     pub fn write(self, output: &mut Vec<u8>) {
         let mut frame = FrameWriter::begin(output, kind::AGENT_DISCONNECT, 0, 0);
-        frame.integer_item("status-code", self.code());
-        frame.item("message", self.as_str());
+        frame.integer_item("status-code", self.code);
+        frame.item("message", self.text);
         frame.finish();
     }
 }
 
 impl From<BrokenFrame> for DisconnectReason {
     fn from(_: BrokenFrame) -> Self {
-        Self::InvalidFrame
+        Self::INVALID_FRAME
     }
 }
 
@@ -115,14 +79,14 @@ impl Hello {
             }
         }
         let is_version_2 = |version: &[u8]| version.starts_with(b"2.");
-        let versions = versions.ok_or(DisconnectReason::NoVersion)?;
-        let frame_size = frame_size.ok_or(DisconnectReason::NoFrameSize)?;
-        let capabilities = capabilities.ok_or(DisconnectReason::NoCapabilities)?;
+        let versions = versions.ok_or(DisconnectReason::NO_VERSION)?;
+        let frame_size = frame_size.ok_or(DisconnectReason::NO_FRAME_SIZE)?;
+        let capabilities = capabilities.ok_or(DisconnectReason::NO_CAPABILITIES)?;
         if !list(versions).any(is_version_2) {
-            return Err(DisconnectReason::UnsupportedVersion);
+            return Err(DisconnectReason::UNSUPPORTED_VERSION);
         }
         if !(MIN_FRAME_SIZE..=u32::MAX.into()).contains(&frame_size) {
-            return Err(DisconnectReason::FrameSizeOutOfRange);
+            return Err(DisconnectReason::FRAME_SIZE_OUT_OF_RANGE);
         }
         Ok(Self {
             max_frame_size: usize::try_from(frame_size).unwrap_or(usize::MAX),
@@ -200,20 +164,20 @@ mod tests {
     fn a_hello_that_cannot_be_used_is_rejected_with_the_code_of_the_protocol() {
         use DisconnectReason as Reason;
         let cases: [(&str, Option<&[u8]>, Reason); 10] = [
-            ("supported-versions", None, Reason::NoVersion),
-            ("supported-versions", Some(b"\x03\x02"), Reason::NoVersion),
-            ("supported-versions", Some(b"\x08\x031.0"), Reason::UnsupportedVersion),
-            ("supported-versions", Some(b"\x08\x0220"), Reason::UnsupportedVersion),
-            ("max-frame-size", None, Reason::NoFrameSize),
-            ("max-frame-size", Some(b"\x03\x00"), Reason::FrameSizeOutOfRange),
-            ("max-frame-size", Some(b"\x03\xf0\x00"), Reason::FrameSizeOutOfRange),
+            ("supported-versions", None, Reason::NO_VERSION),
+            ("supported-versions", Some(b"\x03\x02"), Reason::NO_VERSION),
+            ("supported-versions", Some(b"\x08\x031.0"), Reason::UNSUPPORTED_VERSION),
+            ("supported-versions", Some(b"\x08\x0220"), Reason::UNSUPPORTED_VERSION),
+            ("max-frame-size", None, Reason::NO_FRAME_SIZE),
+            ("max-frame-size", Some(b"\x03\x00"), Reason::FRAME_SIZE_OUT_OF_RANGE),
+            ("max-frame-size", Some(b"\x03\xf0\x00"), Reason::FRAME_SIZE_OUT_OF_RANGE),
             (
                 "max-frame-size",
                 Some(b"\x05\xff\xff\xff\xff\xff\xff\x0f"),
-                Reason::FrameSizeOutOfRange,
+                Reason::FRAME_SIZE_OUT_OF_RANGE,
             ),
-            ("capabilities", None, Reason::NoCapabilities),
-            ("more", Some(b"\x0a"), Reason::InvalidFrame),
+            ("capabilities", None, Reason::NO_CAPABILITIES),
+            ("more", Some(b"\x0a"), Reason::INVALID_FRAME),
         ];
         for (name, value, reason) in cases {
             assert_eq!(read(&[(name, value)]), Err(reason), "{name} {value:?}");
