@@ -1,8 +1,6 @@
 //! The known answers of this process, and when they end.
 
 mod state_file;
-#[cfg(test)]
-mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -51,17 +49,18 @@ pub(super) struct Basis {
 /// The answers of this process.
 #[derive(Debug)]
 pub(super) struct AnswerBook {
-    answers: Answers,
+    /// The answers, as judgements read them.
+    pub(super) answers: Answers,
     basis: Basis,
-    cleared: HashMap<Fingerprint, Clearance>,
-    confirmed: HashMap<Fingerprint, Arc<[u8]>>,
+    pub(super) cleared: HashMap<Fingerprint, Clearance>,
+    pub(super) confirmed: HashMap<Fingerprint, Arc<[u8]>>,
     /// Time after `Clearance::due` for which a key stays cleared.
     stale_for: Duration,
     cleared_ttl: Duration,
     /// Clearances were expired up to this time, in seconds since the Unix epoch.
     expired_at: u64,
     /// Increases with each change of the answers.
-    revision: u64,
+    pub(super) revision: u64,
 }
 
 impl AnswerBook {
@@ -105,16 +104,6 @@ impl AnswerBook {
                 self.insert(fingerprint, clearance);
             }
         }
-    }
-
-    /// The answers, as judgements read them.
-    pub(super) fn answers(&self) -> &Answers {
-        &self.answers
-    }
-
-    /// The number of changes of the answers so far.
-    pub(super) fn revision(&self) -> u64 {
-        self.revision
     }
 
     /// Records whether the source can clear a key at present.
@@ -200,14 +189,7 @@ impl AnswerBook {
         let times = self.cleared.values().flat_map(|it| [it.due, it.due.saturating_add(stale)]);
         times.filter(|at| *at > self.expired_at).min()
     }
-
-    /// All cleared keys.
-    pub(super) fn cleared(&self) -> impl ExactSizeIterator<Item = (&Fingerprint, &Clearance)> {
-        self.cleared.iter()
-    }
-
-    /// All confirmed keys.
-    pub(super) fn confirmed(&self) -> impl ExactSizeIterator<Item = &Fingerprint> {
-        self.confirmed.keys()
-    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,8 +3,6 @@
 //! Pure: the time is a parameter, and nothing here does I/O.
 
 mod pending_query;
-#[cfg(test)]
-mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -74,7 +72,7 @@ pub(super) struct Schedule {
     numbers: HashMap<Fingerprint, u64>,
     next_number: u64,
     under_way: usize,
-    pace: SourcePace,
+    pub(super) pace: SourcePace,
 }
 
 impl Schedule {
@@ -243,11 +241,6 @@ impl Schedule {
         unwanted.into_iter().for_each(|number| self.remove(number));
     }
 
-    /// Takes tokens for requests to the URL. Further requests wait until all of them are refilled.
-    pub(super) fn take_tokens(&mut self, count: usize, now: Instant) {
-        self.pace.take_tokens(count, now);
-    }
-
     /// Ends a job. Returns the time until the next attempt, if there is one.
     pub(super) fn finish(&mut self, number: u64, end: JobEnd, now: Instant) -> Option<Duration> {
         self.under_way = self.under_way.saturating_sub(1);
@@ -317,14 +310,12 @@ impl Schedule {
         }
     }
 
-    /// Records that the source works. Returns whether it had failed before.
-    pub(super) fn record_response(&mut self) -> bool {
-        self.pace.record_response()
-    }
-
     /// Ends all back-offs of queries, because the directory has changed. The URL gets them no
     /// sooner.
     pub(super) fn retry_directory(&mut self) {
         self.pending.values_mut().for_each(PendingQuery::retry_directory);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 
 use keygate_core::guard::{CurrentAnswers, Guard};
 use keygate_core::unix_time;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tracing::info;
 
 use self::canary::{CanaryCheck, Trust};
 use self::io_tasks::{IoEnd, IoTasks, LookedUp};
 use self::outcome::{Conclusion, Unanswered};
 use self::publisher::Publisher;
-use self::source_watch::{Look, SourceWatch};
+use self::source_watch::{SourceChange, SourceWatch};
 pub use self::state_writer::AnswerFlusher;
 use self::state_writer::{StateDirectory, StateWriter};
 use super::TARGET;
@@ -43,6 +43,9 @@ use crate::sources::Warning;
 /// 10 s.
 const FILE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Maximum time without an event until the task looks for something to do, 10 s.
+const MAX_WAIT: Duration = Duration::from_secs(10);
+
 /// The state that the confirmation task shares with the rest of the process.
 #[derive(Debug)]
 pub struct ConfirmationContext {
@@ -61,7 +64,6 @@ pub struct ConfirmationContext {
 /// Makes the queries of all workers, and puts the answers in use.
 pub struct ConfirmationTask {
     source: Source,
-    watch: SourceWatch,
     canary: CanaryCheck,
     io: IoTasks,
     queries: Inquiry,
@@ -99,11 +101,10 @@ impl ConfirmationTask {
         });
         let failures = metrics.state_write_failures;
         let task = Self {
-            watch: SourceWatch::new(config, thread.clone()),
             canary: CanaryCheck::default(),
             io: IoTasks::new(thread),
+            publisher: Publisher::new(&source, &book, queries.clone(), answers, metrics.confirm),
             queries,
-            publisher: Publisher::new(&source, &book, answers, metrics.confirm),
             writer: StateWriter::new(directory, owns_state, &book, failures),
             source,
             book,
@@ -121,14 +122,28 @@ impl ConfirmationTask {
     /// Saves the answers at the end of the process.
     #[must_use]
     pub fn flusher(&self) -> AnswerFlusher {
-        self.writer.flusher()
+        self.writer.flusher.clone()
     }
 
     /// Makes queries until the process ends. `judgements` changes when open connections must be
     /// judged again. Must run on a `LocalSet`.
-    pub async fn run(mut self, current: Current, judgements: watch::Sender<u64>) {
-        let mut swaps = judgements.subscribe();
-        self.watch.start().await;
+    pub async fn run(self, current: Current, judgements: watch::Sender<u64>) {
+        let swaps = judgements.subscribe();
+        let watch = SourceWatch::start(&self.source.config, self.io.thread.clone()).await;
+        let (sender, changes) = mpsc::channel(1);
+        tokio::select! {
+            () = watch.run(sender) => {}
+            () = self.serve(current, judgements, swaps, changes) => {}
+        }
+    }
+
+    async fn serve(
+        mut self,
+        current: Current,
+        judgements: watch::Sender<u64>,
+        mut swaps: watch::Receiver<u64>,
+        mut changes: mpsc::Receiver<SourceChange>,
+    ) {
         self.check_canary();
         loop {
             let has_due = self.book.expire(unix_time::now());
@@ -136,7 +151,7 @@ impl ConfirmationTask {
                 self.publisher.judge_again(); // the clients of due keys cause new queries
             }
             self.start_jobs();
-            self.publisher.publish(&self.book, &self.queries, &judgements, Instant::now());
+            self.publisher.publish(&self.book, &judgements, Instant::now());
             self.writer.save(&self.book);
             self.show();
             let wake = self.next_wake();
@@ -151,7 +166,7 @@ impl ConfirmationTask {
                     self.writer.end(ended, &mut self.book);
                 }
                 () = self.queries.changed() => {}
-                () = self.watch.changed() => {}
+                Some(change) = changes.recv() => self.apply(change),
                 changed = swaps.changed() => {
                     if changed.is_err() {
                         return;
@@ -164,9 +179,6 @@ impl ConfirmationTask {
                     let _ = done.send(()); // the caller may have stopped to wait
                 }
                 () = tokio::time::sleep_until(wake.into()) => {
-                    if let Some(look) = self.watch.look(Instant::now()) {
-                        self.io.look(look);
-                    }
                     if self.canary.is_retry_due(Instant::now()) {
                         self.check_canary();
                     }
@@ -188,7 +200,6 @@ impl ConfirmationTask {
             IoEnd::Canary(_) => self.check_canary(),
             IoEnd::LookedUp(looked_up) => self.end_look_up(looked_up),
             IoEnd::Named(named) => self.book.make_due(unix_time::now(), |it| named.contains(it)),
-            IoEnd::Watched(look) => self.end_look(look),
         }
     }
 
@@ -198,19 +209,19 @@ impl ConfirmationTask {
             self.record_canary(outcome);
         }
         if job.stage == Stage::Url || self.source.client.is_none() {
-            self.publisher.record_response(&outcome, &self.source, &self.queries);
+            self.publisher.record_response(&outcome, &self.source);
         }
         self.publisher.log_unusable(&outcome);
         let conclusion = Conclusion::new(&job, outcome, &self.source);
         if !matches!(conclusion, Conclusion::ToUrl(_)) {
-            self.publisher.record_duration(began.elapsed());
+            self.publisher.metrics.record_duration(began.elapsed());
         }
         match conclusion {
             Conclusion::Confirmed(found) => self.confirm(&job, &found),
             Conclusion::ToUrl(end) => {
                 self.queries.with_schedule(|it| it.finish(job.number, end, Instant::now()));
             }
-            Conclusion::Unanswered(why) => self.end_unanswered(&job, &why),
+            Conclusion::Unanswered(why) => self.publisher.end_unanswered(&job, &why),
             Conclusion::Unknown => self.clear_if_trusted(job),
         }
     }
@@ -218,18 +229,14 @@ impl ConfirmationTask {
     fn confirm(&mut self, job: &Job, found: &FoundProof) {
         let effect = self.book.confirm(found.fingerprint, found.spki.clone());
         if effect == ProofEffect::NoRoom {
-            return self.publisher.end_without_room(job, found.fingerprint, &self.queries);
+            return self.publisher.end_without_room(job, found.fingerprint);
         }
         let proof_file = self.writer.save_proof(found);
         self.publisher.record_confirmed(job, found, effect, proof_file);
     }
 
-    fn end_unanswered(&mut self, job: &Job, why: &Unanswered) {
-        self.publisher.end_unanswered(job, why, &self.queries);
-    }
-
     fn end_untrusted(&mut self, job: &Job, error: impl Into<String>) {
-        self.end_unanswered(job, &Unanswered::untrusted(error));
+        self.publisher.end_unanswered(job, &Unanswered::untrusted(error));
     }
 
     /// Clears the key of a query if the source knew its canary lately; otherwise after a check.
@@ -239,7 +246,7 @@ impl ConfirmationTask {
             Trust::Failed => self.end_untrusted(&job, "the check of the canary failed"),
             Trust::Known => self.clear(&job),
             Trust::Unchecked => {
-                self.canary.wait(job);
+                self.canary.waiting.push(job);
                 self.check_canary();
             }
         }
@@ -267,7 +274,7 @@ impl ConfirmationTask {
         } else if self.source.clears() && self.canary.begin() {
             if self.source.client.is_some() {
                 let requests = self.source.files.canaries.len();
-                self.queries.with_schedule(|it| it.take_tokens(requests, now));
+                self.queries.with_schedule(|it| it.pace.take_tokens(requests, now));
             }
             self.io.check_canary(&self.source);
         }
@@ -292,9 +299,8 @@ impl ConfirmationTask {
 
     /// Uses files that have changed, and looks for new proofs if the directory has changed: of keys
     /// that wait for an answer, of cleared keys, and of probable keys of connected clients.
-    fn end_look(&mut self, look: Look) {
-        let is_directory_changed = look.is_directory_changed;
-        let files = self.watch.end(look);
+    fn apply(&mut self, change: SourceChange) {
+        let SourceChange { files, is_directory_changed } = change;
         let is_complete = self.source.config.directory_is_complete;
         let checks_canary = files.is_some() || is_directory_changed && is_complete;
         if let Some(files) = files {
@@ -304,7 +310,7 @@ impl ConfirmationTask {
         }
         if is_directory_changed {
             self.queries.with_schedule(|it| it.retry_directory());
-            let cleared = self.book.cleared().map(|(fingerprint, _)| *fingerprint).collect();
+            let cleared = self.book.cleared.keys().copied().collect();
             self.io.find_named(cleared, &self.source);
             self.publisher.judge_again();
             self.canary.forget();
@@ -326,7 +332,7 @@ impl ConfirmationTask {
             self.writer.next_save(&self.book),
             self.book.next_event().map(until),
         ];
-        times.into_iter().flatten().fold(self.watch.next_look(), Instant::min)
+        times.into_iter().flatten().fold(now + MAX_WAIT, Instant::min)
     }
 
     fn show(&self) {

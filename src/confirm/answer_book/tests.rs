@@ -31,17 +31,17 @@ fn the_state_file_is_bounded_and_is_read_again() {
         book.confirm(fingerprint, spki);
         book.clear(Fingerprint::of(&number.to_be_bytes()), NOW + number);
     }
-    assert_eq!((book.cleared().len(), book.confirmed().len()), (MAX_CLEARED, 10_000));
+    assert_eq!((book.cleared.len(), book.confirmed.len()), (MAX_CLEARED, 10_000));
     let text = book.to_file().unwrap();
     assert!(text.len() <= MAX_SIZE && text.len() > MAX_SIZE * 3 / 4, "{}", text.len());
     let directory = tempfile::tempdir().unwrap();
     write(&state_file(directory.path()), &text).unwrap();
     let mut again = self::book();
     again.add_saved(directory.path(), &ProofDirectories::default(), NOW);
-    assert!(again.cleared().len() > 3000, "{}", again.cleared().len());
+    assert!(again.cleared.len() > 3000, "{}", again.cleared.len());
     let newest = Fingerprint::of(&9_999_u64.to_be_bytes());
-    assert!(again.cleared().any(|(fingerprint, _)| *fingerprint == newest));
-    assert_eq!(again.confirmed().len(), 0, "without a proof, nothing is confirmed");
+    assert!(again.cleared.iter().any(|(fingerprint, _)| *fingerprint == newest));
+    assert_eq!(again.confirmed.len(), 0, "without a proof, nothing is confirmed");
 }
 
 #[test]
@@ -56,9 +56,9 @@ fn a_proof_without_room_ends_the_clearance_of_its_key() {
     let (first, of_first) = key(0);
     assert_eq!(book.confirm(first, of_first), ProofEffect::New);
     assert_eq!(book.confirm(cleared, spki), ProofEffect::NoRoom);
-    assert_eq!((book.cleared().len(), book.confirmed().len()), (0, MAX_CONFIRMED));
-    assert!(!book.answers().is_cleared(&cleared, UNIX_EPOCH + Duration::from_secs(NOW)));
-    assert!(!book.answers().is_confirmed(&cleared));
+    assert_eq!((book.cleared.len(), book.confirmed.len()), (0, MAX_CONFIRMED));
+    assert!(!book.answers.is_cleared(&cleared, UNIX_EPOCH + Duration::from_secs(NOW)));
+    assert!(!book.answers.is_confirmed(&cleared));
 }
 
 #[test]
@@ -72,15 +72,15 @@ fn a_clearance_is_due_after_its_time_and_ends_after_the_stale_time() {
     assert!(!book.expire(clearance.due - 1));
     assert!(book.expire(clearance.due));
     assert!(!book.expire(clearance.due));
-    let (end, revision) = (clearance.due + 7 * day, book.revision());
+    let (end, revision) = (clearance.due + 7 * day, book.revision);
     assert_eq!(book.next_event(), Some(end));
     book.expire(end - 1);
-    assert!(book.answers().is_cleared(&fingerprint, UNIX_EPOCH + Duration::from_secs(end - 1)));
-    assert!(!book.answers().is_cleared(&fingerprint, UNIX_EPOCH + Duration::from_secs(end)));
-    assert_eq!(book.revision(), revision);
+    assert!(book.answers.is_cleared(&fingerprint, UNIX_EPOCH + Duration::from_secs(end - 1)));
+    assert!(!book.answers.is_cleared(&fingerprint, UNIX_EPOCH + Duration::from_secs(end)));
+    assert_eq!(book.revision, revision);
     book.expire(end);
-    assert!(book.revision() > revision);
-    assert_eq!(book.answers().cleared().len(), 0);
+    assert!(book.revision > revision);
+    assert_eq!(book.answers.cleared().len(), 0);
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_restart_with_another_filter_does_not_prolong_a_clearance() {
     }
     let mut book = book();
     book.add_saved(directory.path(), &ProofDirectories::default(), end);
-    assert_eq!(book.cleared().len(), 0);
+    assert_eq!(book.cleared.len(), 0);
 }
 
 #[test]

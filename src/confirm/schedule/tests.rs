@@ -84,7 +84,7 @@ fn an_answer_comes_soon_if_the_rate_allows_the_question_within_the_wait() {
 #[test]
 fn a_directory_is_consulted_without_the_rate_and_before_the_url() {
     let (mut schedule, now) = schedule(true);
-    schedule.take_tokens(10, now);
+    schedule.pace.take_tokens(10, now);
     schedule.put(1, now);
     let job = schedule.next(now).unwrap();
     assert_eq!(job.stage, Stage::Directory);
@@ -121,7 +121,7 @@ fn the_end_of_a_back_off_wakes_nobody_while_the_url_may_not_be_asked() {
     assert!(schedule.next(later).is_none());
     assert_eq!(schedule.next_wake(later), Some(now + 3600 * SECOND));
     let later = now + 3600 * SECOND;
-    schedule.take_tokens(10, later);
+    schedule.pace.take_tokens(10, later);
     assert!(schedule.next(later).is_none());
     assert_eq!(schedule.next_wake(later), Some(later + SECOND));
     assert!(schedule.next(later + SECOND).is_some());
@@ -199,7 +199,7 @@ fn questions_that_failed_often_do_not_use_up_the_rate() {
     }
     // All are due again, and none of them is ahead of a new question.
     later += 3600 * SECOND;
-    schedule.take_tokens(10, later);
+    schedule.pace.take_tokens(10, later);
     assert!(is_soon(&schedule.put(300, later)));
     let job = schedule.next(later + SECOND).unwrap();
     assert_eq!(job.query.encodings[0].0, query(300).encodings[0].0);
@@ -265,7 +265,7 @@ fn failures_make_every_question_wait_for_the_back_off() {
     }
     assert!(!is_soon(&schedule.put(1, later - 3 * SECOND)));
     assert!(!is_soon(&schedule.put(4, later - 3 * SECOND)), "the source backs off for every key");
-    assert!(schedule.record_response() && !schedule.record_response());
+    assert!(schedule.pace.record_response() && !schedule.pace.record_response());
 }
 
 #[test]

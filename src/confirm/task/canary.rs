@@ -22,7 +22,7 @@ pub(super) struct CanaryCheck {
     /// Failed checks in a row.
     failures: u32,
     retry_at: Option<Instant>,
-    waiting: Vec<Job>,
+    pub(super) waiting: Vec<Job>,
 }
 
 /// Whether the 404 of a source counts.
@@ -46,11 +46,6 @@ impl CanaryCheck {
         } else {
             Trust::Unchecked
         }
-    }
-
-    /// Makes the 404 of `job` wait for the next check.
-    pub(super) fn wait(&mut self, job: Job) {
-        self.waiting.push(job);
     }
 
     /// The queries whose 404 waited for a check.

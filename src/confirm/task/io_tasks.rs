@@ -1,4 +1,4 @@
-//! The look-ups, checks and looks at files that are in progress.
+//! The look-ups and checks that are in progress.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,14 +12,13 @@ use super::super::lookup::{self, CanaryProblem, LookUpOutcome};
 use super::super::schedule::{Job, Stage};
 use super::super::source::Source;
 use super::FILE_TIMEOUT;
-use super::source_watch::Look;
 use crate::blocking::BlockingPool;
 
 /// Runs what waits for the source or for files.
 #[derive(Debug)]
 pub(super) struct IoTasks {
     /// The thread for files.
-    thread: BlockingPool,
+    pub(super) thread: BlockingPool,
     tasks: JoinSet<IoEnd>,
 }
 
@@ -29,7 +28,6 @@ pub(super) enum IoEnd {
     LookedUp(LookedUp),
     /// Cleared keys with a file in the directory of proofs.
     Named(Vec<Fingerprint>),
-    Watched(Look),
 }
 
 /// A job that has ended.
@@ -86,11 +84,6 @@ impl IoTasks {
             let named = move || directories.named(&cleared);
             IoEnd::Named(thread.run_within(FILE_TIMEOUT, named).await.unwrap_or_default())
         });
-    }
-
-    /// Looks at the files of the source.
-    pub(super) fn look(&mut self, look: impl Future<Output = Look> + 'static) {
-        self.tasks.spawn_local(async { IoEnd::Watched(look.await) });
     }
 
     /// Waits for the end of a task; for ever if there is none. `None` if the task panicked.

@@ -33,32 +33,21 @@ pub(super) struct Publisher {
     answers: CurrentAnswers,
     /// The revision of the answer book in use.
     revision: u64,
-    pending: PendingPublication,
-    judged_at: Option<Instant>,
-    /// The source in logs and the status.
-    source: String,
-    metrics: ConfirmMetrics,
-    report: Arc<Mutex<ConfirmReport>>,
-    logs: PublisherLogs,
-}
-
-/// The consequences of the answers that are not in use yet.
-#[derive(Debug, Default)]
-struct PendingPublication {
     /// Jobs that were answered since the answers were published.
     answered: Vec<u64>,
     /// Whether open connections must be judged again.
     judge_again: bool,
-}
-
-/// The limits of each kind of log line.
-#[derive(Debug, Default)]
-struct PublisherLogs {
-    directory: LogLimit,
-    unanswered: LogLimit,
-    unusable: LogLimit,
+    judged_at: Option<Instant>,
+    /// The source in logs and the status.
+    source: String,
+    pub(super) metrics: ConfirmMetrics,
+    report: Arc<Mutex<ConfirmReport>>,
+    log_directory: LogLimit,
+    log_unanswered: LogLimit,
+    log_unusable: LogLimit,
     /// Whether the source answered the last check of the canary that failed and was logged.
     canary_is_answer: Option<bool>,
+    queries: Inquiry,
 }
 
 impl Publisher {
@@ -66,6 +55,7 @@ impl Publisher {
     pub(super) fn new(
         source: &Source,
         book: &AnswerBook,
+        queries: Inquiry,
         answers: CurrentAnswers,
         metrics: ConfirmMetrics,
     ) -> Self {
@@ -73,16 +63,21 @@ impl Publisher {
         let filters = source.config.filters.clone();
         let report =
             ConfirmReport { source: source.name(), filters, canary, ..ConfirmReport::default() };
-        answers.replace(Arc::new(book.answers().clone()));
+        answers.replace(Arc::new(book.answers.clone()));
         Self {
             answers,
-            revision: book.revision(),
-            pending: PendingPublication::default(),
+            revision: book.revision,
+            answered: Vec::new(),
+            judge_again: false,
             judged_at: None,
             source: source.name(),
             metrics,
             report: Arc::new(Mutex::new(report)),
-            logs: PublisherLogs::default(),
+            log_directory: LogLimit::default(),
+            log_unanswered: LogLimit::default(),
+            log_unusable: LogLimit::default(),
+            canary_is_answer: None,
+            queries,
         }
     }
 
@@ -96,27 +91,26 @@ impl Publisher {
 
     /// Has open connections judged again with the next publication.
     pub(super) fn judge_again(&mut self) {
-        self.pending.judge_again = true;
+        self.judge_again = true;
     }
 
     /// Puts new answers in use, then ends their queries, and has open connections judged again.
     pub(super) fn publish(
         &mut self,
         book: &AnswerBook,
-        queries: &Inquiry,
         judgements: &watch::Sender<u64>,
         now: Instant,
     ) {
-        if std::mem::replace(&mut self.revision, book.revision()) != book.revision() {
-            self.answers.replace(Arc::new(book.answers().clone()));
-            self.pending.judge_again = true;
+        if std::mem::replace(&mut self.revision, book.revision) != book.revision {
+            self.answers.replace(Arc::new(book.answers.clone()));
+            self.judge_again = true;
         }
         // The answers come first: a connection that is woken is judged by them.
-        for number in self.pending.answered.drain(..) {
-            queries.with_schedule(|schedule| schedule.finish(number, JobEnd::Answered, now));
+        for number in self.answered.drain(..) {
+            self.queries.with_schedule(|it| it.finish(number, JobEnd::Answered, now));
         }
-        if self.pending.judge_again && self.next_judgement().is_none_or(|at| at <= now) {
-            self.pending.judge_again = false;
+        if self.judge_again && self.next_judgement().is_none_or(|at| at <= now) {
+            self.judge_again = false;
             self.judged_at = Some(now);
             judgements.send_modify(|count| *count += 1);
         }
@@ -124,12 +118,12 @@ impl Publisher {
 
     /// When open connections may be judged again; `None` if there is no reason, or at once.
     pub(super) fn next_judgement(&self) -> Option<Instant> {
-        self.judged_at.filter(|_| self.pending.judge_again).map(|at| at + JUDGE_INTERVAL)
+        self.judged_at.filter(|_| self.judge_again).map(|at| at + JUDGE_INTERVAL)
     }
 
     /// Shows the number of answers and of queries that wait.
     pub(super) fn show(&self, book: &AnswerBook, pending: usize, cleared_ttl: Duration) {
-        let (confirmed, cleared) = (book.confirmed().len(), book.cleared().len());
+        let (confirmed, cleared) = (book.confirmed.len(), book.cleared.len());
         self.metrics.set_answers(confirmed, cleared);
         self.metrics.set_pending(pending);
         let mut report = self.report();
@@ -138,18 +132,8 @@ impl Publisher {
         report.count(&self.metrics);
     }
 
-    /// Records the duration of a query that has ended.
-    pub(super) fn record_duration(&self, duration: Duration) {
-        self.metrics.record_duration(duration);
-    }
-
     /// Records a response of the URL, or of the directory if there is no URL.
-    pub(super) fn record_response(
-        &self,
-        outcome: &LookUpOutcome,
-        source: &Source,
-        queries: &Inquiry,
-    ) {
+    pub(super) fn record_response(&self, outcome: &LookUpOutcome, source: &Source) {
         match outcome {
             LookUpOutcome::Confirmed(_) | LookUpOutcome::Unknown | LookUpOutcome::Unusable(_) => {}
             LookUpOutcome::DirectoryFailed(_) | LookUpOutcome::Failed(_) => return,
@@ -163,7 +147,7 @@ impl Publisher {
             self.metrics.set_blocked_until(0);
             self.report().blocked_until = None;
         }
-        if queries.with_schedule(|it| it.record_response()) {
+        if self.queries.with_schedule(|it| it.pace.record_response()) {
             info!(target: TARGET, source = self.source, "source of proofs answers again");
         }
     }
@@ -177,7 +161,7 @@ impl Publisher {
     /// Records the outcome of a check of the canary.
     pub(super) fn record_canary(&mut self, outcome: &Result<(), CanaryProblem>) {
         self.metrics.record_canary(outcome.is_ok());
-        let logged = self.logs.canary_is_answer.take();
+        let logged = self.canary_is_answer.take();
         let source = &self.source;
         let Err(CanaryProblem { error, pause, is_answer, .. }) = outcome else {
             if logged.is_some() {
@@ -194,7 +178,7 @@ impl Publisher {
                 warn!(target: TARGET, source, error, "source cannot be asked about its canary, no key is cleared");
             }
         }
-        self.logs.canary_is_answer = Some(*is_answer);
+        self.canary_is_answer = Some(*is_answer);
         let failure = (!is_answer).then(|| error.clone());
         self.report().canary = CanaryState::Failed;
         self.report().failure = failure;
@@ -244,25 +228,20 @@ impl Publisher {
 
     fn record_answer(&mut self, job: &Job, result: ConfirmationResult) {
         self.metrics.record_result(result);
-        self.pending.answered.push(job.number);
+        self.answered.push(job.number);
     }
 
     /// Ends a query whose proof has no room among the answers. The key stays probable.
-    pub(super) fn end_without_room(
-        &mut self,
-        job: &Job,
-        fingerprint: Fingerprint,
-        queries: &Inquiry,
-    ) {
+    pub(super) fn end_without_room(&mut self, job: &Job, fingerprint: Fingerprint) {
         self.metrics.record_result(ConfirmationResult::Confirmed);
-        let next = finish(job, JobEnd::Unanswered(Some(NO_ROOM_PAUSE)), queries);
-        let Some(left_out) = self.logs.unanswered.pass(Instant::now()) else { return };
+        let next = self.finish(job, JobEnd::Unanswered(Some(NO_ROOM_PAUSE)));
+        let Some(left_out) = self.log_unanswered.pass(Instant::now()) else { return };
         let maximum = MAX_CONFIRMED;
         error!(target: TARGET, %fingerprint, maximum, next, left_out, "too many confirmed keys, a proved compromise stays probable");
     }
 
     /// Ends a query without an answer.
-    pub(super) fn end_unanswered(&mut self, job: &Job, unanswered: &Unanswered, queries: &Inquiry) {
+    pub(super) fn end_unanswered(&mut self, job: &Job, unanswered: &Unanswered) {
         let Unanswered { result, error, level, end } = unanswered;
         self.metrics.record_result(*result);
         if *result != ConfirmationResult::Untrusted {
@@ -274,8 +253,8 @@ impl Publisher {
         } else if *end == JobEnd::Failed {
             self.report().failure = Some(error.clone());
         }
-        let next = finish(job, *end, queries);
-        let Some(left_out) = self.logs.unanswered.pass(Instant::now()) else { return };
+        let next = self.finish(job, *end);
+        let Some(left_out) = self.log_unanswered.pass(Instant::now()) else { return };
         let fingerprint = job.query.encodings.first().map(|(it, _)| it.to_string());
         let (result, source) = (result.as_str(), &self.source);
         if *level == Level::INFO {
@@ -285,16 +264,22 @@ impl Publisher {
         }
     }
 
+    /// Ends a job. Returns the time of the next attempt, RFC 3339.
+    fn finish(&self, job: &Job, end: JobEnd) -> Option<String> {
+        let next = self.queries.with_schedule(|it| it.finish(job.number, end, Instant::now()));
+        next.map(|pause| rfc3339(unix_time::now().saturating_add(pause.as_secs())))
+    }
+
     /// Logs a directory that cannot be read, or a body that proves nothing.
     pub(super) fn log_unusable(&mut self, outcome: &LookUpOutcome) {
         match outcome {
             LookUpOutcome::Confirmed(_) | LookUpOutcome::Failed(_) | LookUpOutcome::Unknown => {}
             LookUpOutcome::DirectoryFailed(error) => {
-                let Some(left_out) = self.logs.directory.pass(Instant::now()) else { return };
+                let Some(left_out) = self.log_directory.pass(Instant::now()) else { return };
                 warn!(target: TARGET, %error, left_out, "directory of proofs cannot be read");
             }
             LookUpOutcome::Unusable(unusable) => {
-                let Some(left_out) = self.logs.unusable.pass(Instant::now()) else { return };
+                let Some(left_out) = self.log_unusable.pass(Instant::now()) else { return };
                 let (fingerprint, reason) = (unusable.fingerprint, unusable.reason.as_str());
                 let file = text(unusable.file.as_ref());
                 let source = file.as_ref().unwrap_or(&self.source);
@@ -306,12 +291,6 @@ impl Publisher {
 
 fn text(path: Option<&PathBuf>) -> Option<String> {
     path.map(|path| path.display().to_string())
-}
-
-/// Ends a job. Returns the time of the next attempt, RFC 3339.
-fn finish(job: &Job, end: JobEnd, queries: &Inquiry) -> Option<String> {
-    let next = queries.with_schedule(|it| it.finish(job.number, end, Instant::now()));
-    next.map(|pause| rfc3339(unix_time::now().saturating_add(pause.as_secs())))
 }
 
 /// Limits the log lines of one kind.

@@ -1,8 +1,9 @@
 //! The files and the directory of the source: watched, and read again when they change.
 
 use std::path::PathBuf;
-use std::time::Instant;
 
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
 use tracing::warn;
 
 use super::super::TARGET;
@@ -16,79 +17,48 @@ use crate::snapshot::watch::{Directories, POLL_INTERVAL};
 /// The watch on the files of the source and on the directory of proofs.
 pub(super) struct SourceWatch {
     paths: WatchedPaths,
-    /// `None` while a look is in progress.
-    directories: Option<Directories>,
+    directories: Directories,
     /// The states of the files, then the state of the directory, at the last look.
     seen: Vec<FileState>,
-    looked_at: Instant,
-    /// The end of the time in which changes of a directory settle.
-    settles_at: Option<Instant>,
 }
 
-/// The findings of a look.
-pub(super) struct Look {
-    directories: Directories,
-    states: Vec<FileState>,
+/// A change of the files or of the directory.
+pub(super) struct SourceChange {
     /// The content of the files, if they have changed and can be used.
-    files: Option<SourceFiles>,
+    pub(super) files: Option<SourceFiles>,
     pub(super) is_directory_changed: bool,
 }
 
 impl SourceWatch {
-    pub(super) fn new(config: &ConfirmConfig, thread: BlockingPool) -> Self {
-        Self {
-            paths: WatchedPaths { config: config.clone(), thread },
-            directories: None,
-            seen: Vec::new(),
-            looked_at: Instant::now(),
-            settles_at: None,
-        }
-    }
-
     /// Watches the directories, and looks at the files for the first time.
-    pub(super) async fn start(&mut self) {
-        self.directories = Some(self.paths.watch(Directories::new()).await);
-        self.seen = self.paths.states(Vec::new()).await;
+    pub(super) async fn start(config: &ConfirmConfig, thread: BlockingPool) -> Self {
+        let paths = WatchedPaths { config: config.clone(), thread };
+        let directories = paths.watch(Directories::new()).await;
+        let seen = paths.states(Vec::new()).await;
+        Self { paths, directories, seen }
     }
 
-    /// Waits for a change in a directory. Cancel-safe.
-    pub(super) async fn changed(&mut self) {
-        match &mut self.directories {
-            Some(directories) if self.settles_at.is_none() => directories.changed().await,
-            Some(_) | None => std::future::pending().await,
-        }
-        self.settles_at = Some(Instant::now() + SETTLE);
-    }
-
-    /// When the files are looked at next.
-    pub(super) fn next_look(&self) -> Instant {
-        let poll = self.looked_at + POLL_INTERVAL;
-        self.settles_at.map_or(poll, |at| at.min(poll))
-    }
-
-    /// Begins a look, if it is due and none is in progress. Queries go on during a look.
-    pub(super) fn look(&mut self, now: Instant) -> Option<impl Future<Output = Look> + 'static> {
-        if self.next_look() > now {
-            return None;
-        }
-        (self.looked_at, self.settles_at) = (now, None);
-        let (paths, before) = (self.paths.clone(), self.seen.clone());
-        self.directories.take().map(|directories| async move {
-            let directories = paths.watch(directories).await;
-            let states = paths.states(before.clone()).await;
-            let files = paths.files().len();
-            let is_directory_changed = before.get(files..) != states.get(files..);
-            let is_unchanged = before.get(..files) == states.get(..files);
+    /// Looks at the files after a change in a directory, and every [`POLL_INTERVAL`]. Sends each
+    /// change, until the receiver is dropped.
+    pub(super) async fn run(self, changes: mpsc::Sender<SourceChange>) {
+        let Self { paths, mut directories, mut seen } = self;
+        let count = paths.files().len();
+        loop {
+            if timeout(POLL_INTERVAL, directories.changed()).await.is_ok() {
+                sleep(SETTLE).await;
+            }
+            directories = paths.watch(directories).await;
+            let states = paths.states(seen.clone()).await;
+            let is_directory_changed = seen.get(count..) != states.get(count..);
+            let is_unchanged = seen.get(..count) == states.get(..count);
+            seen = states;
             let files = if is_unchanged { None } else { paths.read().await };
-            Look { directories, states, files, is_directory_changed }
-        })
-    }
-
-    /// Ends a look. Its states are the last ones.
-    pub(super) fn end(&mut self, look: Look) -> Option<SourceFiles> {
-        self.directories = Some(look.directories);
-        self.seen = look.states;
-        look.files
+            let has_change = files.is_some() || is_directory_changed;
+            let change = SourceChange { files, is_directory_changed };
+            if has_change && changes.send(change).await.is_err() {
+                return;
+            }
+        }
     }
 }
 
@@ -149,5 +119,41 @@ impl WatchedPaths {
             }
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::confirm::source::Source;
+
+    /// A change in one place is no change in the other.
+    #[tokio::test]
+    async fn changes_of_the_files_and_of_the_directory_are_told_apart() {
+        let directory = tempfile::tempdir().unwrap();
+        let [key, proofs] = ["key", "proofs"].map(|name| directory.path().join(name));
+        std::fs::write(&key, "first").unwrap();
+        std::fs::create_dir(&proofs).unwrap();
+        let mut config = Source::fixture(None, CanaryConfig::Off).config;
+        (config.api_key, config.proofs) = (Some(key.clone()), Some(proofs.clone()));
+        let thread = BlockingPool::new("test-watch", 1).unwrap();
+        let watch = SourceWatch::start(&config, thread).await;
+        let (sender, mut changes) = mpsc::channel::<SourceChange>(1);
+        let seen = async {
+            std::fs::write(proofs.join("proof"), "proof").unwrap();
+            let change = changes.recv().await.unwrap();
+            assert!(change.is_directory_changed && change.files.is_none());
+            std::fs::write(&key, "second").unwrap();
+            let change = changes.recv().await.unwrap();
+            assert!(!change.is_directory_changed);
+            assert_eq!(change.files.unwrap().authorization.unwrap(), "Bearer second");
+            drop(changes);
+            std::fs::write(proofs.join("another"), "proof").unwrap();
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = watch.run(sender) => {}
+            () = seen => {}
+        }
     }
 }

@@ -92,7 +92,7 @@ pub(super) struct StateWriter {
     /// Proofs whose write has failed.
     unsaved: Vec<UnsavedProof>,
     failures: IntCounter,
-    flusher: AnswerFlusher,
+    pub(super) flusher: AnswerFlusher,
     /// The flushes to make.
     pub(super) flushes: mpsc::Receiver<oneshot::Sender<()>>,
 }
@@ -133,7 +133,7 @@ impl StateWriter {
         Self {
             directory,
             owns_state,
-            saved: owns_state.then(|| book.revision()),
+            saved: owns_state.then_some(book.revision),
             saved_at: None,
             writes: JoinSet::new(),
             unsaved: Vec::new(),
@@ -143,12 +143,8 @@ impl StateWriter {
         }
     }
 
-    pub(super) fn flusher(&self) -> AnswerFlusher {
-        self.flusher.clone()
-    }
-
     fn is_dirty(&self, book: &AnswerBook) -> bool {
-        self.directory.is_some() && self.saved != Some(book.revision())
+        self.directory.is_some() && self.saved != Some(book.revision)
     }
 
     /// When changed answers may be saved; `None` if there are none, or at once.
@@ -173,7 +169,7 @@ impl StateWriter {
             self.writes.spawn_local(async { WriteEnd::TakenOver(take_over.await) });
             return;
         }
-        self.saved = Some(book.revision());
+        self.saved = Some(book.revision);
         for proof in std::mem::take(&mut self.unsaved) {
             self.start_proof(proof);
         }

@@ -26,7 +26,8 @@ fn scene() -> Scene {
     let book = AnswerBook::new(Basis::default(), &source.config, unix_time::now());
     let (answers, metrics) = (CurrentAnswers::default(), ControlMetrics::new().unwrap().confirm);
     let queries = Inquiry::from_source(&source.config, true, answers.clone(), &metrics);
-    let publisher = Publisher::new(&source, &book, answers.clone(), metrics.clone());
+    let publisher =
+        Publisher::new(&source, &book, queries.clone(), answers.clone(), metrics.clone());
     let judgements = watch::Sender::new(0);
     Scene { answers, queries, metrics, book, publisher, judgements, now: Instant::now() }
 }
@@ -34,7 +35,7 @@ fn scene() -> Scene {
 impl Scene {
     fn publish_after(&mut self, seconds: u32) -> u64 {
         let now = self.now + SECOND * seconds;
-        self.publisher.publish(&self.book, &self.queries, &self.judgements, now);
+        self.publisher.publish(&self.book, &self.judgements, now);
         *self.judgements.borrow()
     }
 
@@ -118,7 +119,7 @@ fn a_query_without_an_answer_is_counted_and_shown_by_its_reason() {
     ] {
         let mut scene = scene();
         let (job, _) = scene.job();
-        scene.publisher.end_unanswered(&job, &unanswered, &scene.queries);
+        scene.publisher.end_unanswered(&job, &unanswered);
         assert_eq!(scene.metrics.count(unanswered.result), 1);
         let report = scene.publisher.status().load().unwrap();
         let last_error = report.last_error.as_deref();
