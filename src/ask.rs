@@ -60,7 +60,8 @@ const MAX_LINGERING: usize = 64;
 
 /// Serves a connection over TCP on a task of its own.
 pub(crate) fn serve_tcp(worker: &Rc<AskWorker>, authorizer: &Arc<Authorizer>, accepted: Accepted) {
-    let (open, worker, authorizer) = (worker.enter(), Rc::clone(worker), Arc::clone(authorizer));
+    let (open, worker, authorizer) =
+        (worker.open.enter(), Rc::clone(worker), Arc::clone(authorizer));
     let Accepted { tcp, peer, handshake_timeout, permit, unproven, evicted, .. } = accepted;
     worker.metrics_of(&authorizer).questions.of(QuestionResult::Busy).inc_by(evicted as u64);
     unproven.spawn(peer.ip(), true, |mut unproven| async move {
@@ -127,7 +128,8 @@ pub(crate) fn serve_unix(
     authorizer: &Arc<Authorizer>,
     accepted: UnixAccepted,
 ) {
-    let (open, worker, authorizer) = (worker.enter(), Rc::clone(worker), Arc::clone(authorizer));
+    let (open, worker, authorizer) =
+        (worker.open.enter(), Rc::clone(worker), Arc::clone(authorizer));
     let UnixAccepted { stream, permit } = accepted;
     tokio::task::spawn_local(async move {
         let asker = AskingPeer::from_unix(&stream);

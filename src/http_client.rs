@@ -7,7 +7,7 @@ mod secret_fields;
 
 use std::convert::Infallible;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
@@ -24,12 +24,11 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 pub(crate) use self::secret_fields::{MAX_HEADERS, parse_headers, secret_value};
 use crate::config::SourceUrl;
-use crate::resolver::Resolver;
+use crate::resolver::{ConnectError, Resolver};
 
 /// Maximum size of the head of a response, in bytes.
 const MAX_HEAD: usize = 16 << 10;
@@ -151,33 +150,20 @@ async fn connect_tcp(
     resolver: &Resolver,
     deadline: Instant,
 ) -> Result<TcpStream, ExchangeError> {
-    let left = || deadline.saturating_duration_since(Instant::now());
-    let addresses: Arc<[SocketAddr]> = match url.host.parse::<IpAddr>() {
-        Ok(address) => [SocketAddr::new(address, 0)].into(),
-        Err(_) => {
-            let resolved = resolver.resolve(&url.host, left()).await;
-            resolved.map_err(|error| ExchangeError::Unresolved(error.to_string()))?
-        }
+    // A name such as localhost is authenticated only if it leads to this machine.
+    let is_local = !url.is_secure && url.is_authenticated();
+    let permits = |address: SocketAddr| match is_local && !address.ip().is_loopback() {
+        true => Err(io::Error::other(format!("{address} is not on this machine"))),
+        false => Ok(()),
     };
-    let mut last_error = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    for (index, mut address) in addresses.iter().copied().enumerate() {
-        address.set_port(url.port);
-        // A name such as localhost is authenticated only if it leads to this machine.
-        if !url.is_secure && url.is_authenticated() && !address.ip().is_loopback() {
-            last_error = io::Error::other(format!("{address} is not on this machine"));
-            continue;
-        }
-        let part = left() / u32::try_from(addresses.len() - index).unwrap_or(u32::MAX);
-        match timeout(part, TcpStream::connect(address)).await {
-            Ok(Ok(tcp)) => {
-                tcp.set_nodelay(true).map_err(unreachable)?;
-                return Ok(tcp);
-            }
-            Ok(Err(error)) => last_error = error,
-            Err(_) => last_error = io::ErrorKind::TimedOut.into(),
-        }
-    }
-    Err(unreachable(last_error))
+    let left = deadline.saturating_duration_since(Instant::now());
+    let tcp = resolver.connect(&url.host, url.port, left, permits).await;
+    let tcp = tcp.map_err(|error| match error {
+        ConnectError::Io(error) => unreachable(error),
+        ConnectError::Resolve(error) => ExchangeError::Unresolved(error.to_string()),
+    })?;
+    tcp.set_nodelay(true).map_err(unreachable)?;
+    Ok(tcp)
 }
 
 /// Sends `request` over `connection`, and calls `read` with the response. The connection is driven

@@ -7,14 +7,16 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use dns_lookup::{AddrInfoHints, LookupErrorKind, SockType};
 use keygate_core::regular_file::cause;
+use tokio::net::TcpStream;
 use tokio::sync::SetOnce;
+use tokio::time::timeout;
 
 use crate::blocking::BlockingPool;
 
@@ -40,12 +42,22 @@ const MAX_BACK_OFF: Duration = Duration::from_secs(8);
 /// the configuration.
 const MANY_NAMES: usize = 1000;
 
+/// Minimum time to connect to one of several addresses, unless the time for all of them ends before.
+const MIN_CONNECT_TIME: Duration = Duration::from_millis(500);
+
 /// Looks up names. Clones share the threads and the outcomes.
 #[derive(Debug, Clone)]
 pub struct Resolver(Arc<SharedResolver>);
 
 /// The addresses of a name, in the order of the system's resolver, with port 0.
 pub(crate) type HostAddresses = Arc<[SocketAddr]>;
+
+/// Why there is no connection to a host.
+#[derive(Debug)]
+pub(crate) enum ConnectError {
+    Io(io::Error),
+    Resolve(ResolveError),
+}
 
 /// Why a name has no addresses.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -119,18 +131,51 @@ impl Resolver {
         Ok(Self(Arc::new(SharedResolver { pool, names: Mutex::default(), look_up })))
     }
 
+    /// Connects to the first address of a host that `permits` and that accepts, within `limit`. Each
+    /// address has an equal part of the remaining time, but at least [`MIN_CONNECT_TIME`], so that one
+    /// that does not respond leaves time for the next.
+    pub(crate) async fn connect(
+        &self,
+        host: &str,
+        port: u16,
+        limit: Duration,
+        permits: impl Fn(SocketAddr) -> io::Result<()>,
+    ) -> Result<TcpStream, ConnectError> {
+        let began = Instant::now();
+        let addresses = match host.parse::<IpAddr>() {
+            Ok(address) => [SocketAddr::new(address, 0)].into(),
+            Err(_) => self.resolve(host, limit).await.map_err(ConnectError::Resolve)?,
+        };
+        let mut last_error = io::ErrorKind::AddrNotAvailable.into();
+        for (index, mut address) in addresses.iter().copied().enumerate() {
+            address.set_port(port);
+            if let Err(error) = permits(address) {
+                last_error = error;
+                continue;
+            }
+            let left = limit.saturating_sub(began.elapsed());
+            let part = left / u32::try_from(addresses.len() - index).unwrap_or(u32::MAX);
+            match timeout(part.max(MIN_CONNECT_TIME.min(left)), TcpStream::connect(address)).await {
+                Ok(Ok(tcp)) => return Ok(tcp),
+                Ok(Err(error)) => last_error = error,
+                Err(_) => last_error = io::ErrorKind::TimedOut.into(),
+            }
+        }
+        Err(ConnectError::Io(last_error))
+    }
+
     /// The addresses of a name, at least one. Concurrent callers share one look-up. Waits for at
-    /// most `timeout`.
+    /// most `limit`.
     pub(crate) async fn resolve(
         &self,
         name: &str,
-        timeout: Duration,
+        limit: Duration,
     ) -> Result<HostAddresses, ResolveError> {
-        match self.first_step(name, timeout) {
+        match self.first_step(name, limit) {
             ResolveStep::Known(outcome) => outcome,
             ResolveStep::Wait(in_progress, limit) => {
                 let left = limit.saturating_sub(in_progress.began.elapsed());
-                let _ = tokio::time::timeout(left, in_progress.has_ended.wait()).await; // either is looked at
+                let _ = timeout(left, in_progress.has_ended.wait()).await; // either is looked at
                 let names = self.0.lock();
                 let outcome = names.get(name).and_then(|entry| entry.outcome(Instant::now()));
                 outcome.unwrap_or(Err(ResolveError::TimedOut))

@@ -91,7 +91,7 @@ impl AskConnection {
         let mut lifecycle = self.lifecycle();
         loop {
             // Created before the check, so that no change after the check is lost.
-            let changed = self.worker.snapshot_changed();
+            let changed = self.worker.snapshots.notified();
             let phase = *lifecycle.borrow_and_update();
             if matches!(phase, Lifecycle::Draining | Lifecycle::Stopped) || !self.may_ask() {
                 return;

@@ -8,7 +8,7 @@
 //!
 //! | step | module |
 //! | --- | --- |
-//! | Requests over HTTP/1 are served. | `http1` |
+//! | Requests over HTTP/1 are served, until a connection begins with HTTP/2. | `http1` |
 //! | The head of a request is parsed. | `head` |
 //! | Requests over HTTP/2 are served. | `streams` |
 //! | The client's certificate is read from the configured fields. | `fields` |
@@ -20,26 +20,20 @@ mod http1;
 mod response;
 mod streams;
 
-use std::pin::pin;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::BytesMut;
 use keygate_core::spki;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
-use tokio::time::{Instant, sleep_until};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tracing::debug;
 
 use self::fields::{QuestionFields, RequestFields};
 pub use self::head::lengths;
 use self::response::HttpAnswer;
 use super::connection::AskConnection;
-use super::exchange;
 use super::question::{Answer, ClientQuestion, Presented, Unusable};
 use crate::config::{AuthorizerConfig, CertificateSource, ClientAuthMode};
-
-/// First bytes of a connection over HTTP/2 (RFC 9113, section 3.4).
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// The commonest fault of a configuration of Traefik.
 const NOT_FROM_TRAEFIK: Unusable = Unusable::Malformed(
@@ -48,47 +42,21 @@ const NOT_FROM_TRAEFIK: Unusable = Unusable::Malformed(
 
 /// Serves the questions of one connection.
 pub(crate) async fn serve(
-    mut stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
     connection: Rc<AskConnection>,
 ) {
     let limits = connection.config().limits;
-    let mut input = BytesMut::new();
-    let mut drain = pin!(connection.closing());
-    let mut is_draining = false;
-    let mut deadline = Instant::now() + limits.idle_timeout;
-    while input.len() < PREFACE.len() && PREFACE.starts_with(&input) {
-        let begins = input.is_empty();
-        tokio::select! {
-            biased;
-            () = &mut drain, if !is_draining => {
-                is_draining = true;
-                deadline = deadline.min(Instant::now() + http1::DRAIN_GRACE);
-            }
-            read = stream.read_buf(&mut input) => match read {
-                Ok(1..) if begins => deadline = Instant::now() + exchange::PROGRESS_TIMEOUT,
-                Ok(1..) => {}
-                Ok(0) | Err(_) => return,
-            },
-            () = sleep_until(deadline) => return,
-        }
-    }
-    let drain = async {
-        if !is_draining {
-            drain.await;
-        }
+    let answer_http1 = |fields: Result<RequestFields<'_>, Unusable>| {
+        let mut answer = answer(&connection, fields);
+        answer.closes = connection.makes_room();
+        answer
     };
+    let input = BytesMut::new();
+    let upgraded = http1::serve(stream, input, limits, answer_http1, connection.closing()).await;
+    let Some((stream, input)) = upgraded else { return };
     let answer = |fields: Result<RequestFields<'_>, Unusable>| answer(&connection, fields);
-    if input.starts_with(PREFACE) {
-        if let Err(error) = streams::serve(stream, input, limits, answer, drain).await {
-            debug!(%error, "connection of an asker ended");
-        }
-    } else {
-        let answer = |fields: Result<RequestFields<'_>, Unusable>| {
-            let mut answer = answer(fields);
-            answer.closes = connection.makes_room();
-            answer
-        };
-        http1::serve(stream, input, limits, answer, drain).await;
+    if let Err(error) = streams::serve(stream, input, limits, answer, connection.closing()).await {
+        debug!(%error, "connection of an asker ended");
     }
 }
 

@@ -95,8 +95,9 @@ where
     if is_draining {
         connection.graceful_shutdown();
     }
-    let mut idle = IdleTimer::new(idle_timeout);
-    let mut timer = pin!(sleep_until(idle.expires()));
+    let mut last_stream = Instant::now();
+    let mut end = None; // of the connection, after GOAWAY to an idle peer
+    let mut timer = pin!(sleep_until(last_stream + idle_timeout));
     let mut batch = VecDeque::new();
     poll_fn(|context| {
         if !is_draining && drain.as_mut().poll(context).is_ready() {
@@ -117,7 +118,7 @@ where
                 }
             };
             if !batch.is_empty() {
-                idle.restart();
+                last_stream = Instant::now();
             } else if is_all {
                 if allowance.renew() {
                     continue;
@@ -140,63 +141,21 @@ where
             }
         }
         while timer.as_mut().poll(context).is_ready() {
-            match idle.expire() {
-                Idle::Active => {}
-                Idle::Drain => {
-                    connection.graceful_shutdown();
-                    context.waker().wake_by_ref(); // GOAWAY is sent by the next poll
-                }
-                Idle::End => return Poll::Ready(Ok(())),
+            let (now, idle_end) = (Instant::now(), last_stream + idle_timeout);
+            if end.is_some() {
+                return Poll::Ready(Ok(()));
             }
-            timer.as_mut().reset(idle.expires());
+            if idle_end > now {
+                timer.as_mut().reset(idle_end);
+                continue;
+            }
+            connection.graceful_shutdown();
+            context.waker().wake_by_ref(); // GOAWAY is sent by the next poll
+            timer.as_mut().reset(*end.insert(now + END_TIMEOUT));
         }
         Poll::Pending
     })
     .await
-}
-
-/// The time without a new stream.
-struct IdleTimer {
-    last_stream: Instant,
-    timeout: Duration,
-    /// End of the connection after GOAWAY.
-    end: Option<Instant>,
-}
-
-/// The state of a connection when its timer ends.
-enum Idle {
-    /// A stream has begun since the timer was set.
-    Active,
-    /// The connection gets GOAWAY.
-    Drain,
-    /// The connection is closed.
-    End,
-}
-
-impl IdleTimer {
-    fn new(timeout: Duration) -> Self {
-        Self { last_stream: Instant::now(), timeout, end: None }
-    }
-
-    fn restart(&mut self) {
-        self.last_stream = Instant::now();
-    }
-
-    fn expires(&self) -> Instant {
-        self.end.unwrap_or_else(|| self.last_stream + self.timeout)
-    }
-
-    fn expire(&mut self) -> Idle {
-        let now = Instant::now();
-        match self.end {
-            Some(_) => Idle::End,
-            None if self.expires() > now => Idle::Active,
-            None => {
-                self.end = Some(now + END_TIMEOUT);
-                Idle::Drain
-            }
-        }
-    }
 }
 
 /// The bytes that h2 may read before questions are accepted.
@@ -333,5 +292,33 @@ mod tests {
             }
             tokio::task::yield_now().await;
         }
+    }
+
+    /// A request begins the time without one again. GOAWAY leaves the peer time to end.
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_connection_gets_goaway_and_ends() {
+        let (stream, mut peer) = duplex(1 << 20);
+        let begin = |_, mut respond: SendResponse<Bytes>, _: &mut Context<'_>| {
+            respond.send_response(Response::new(()), true).unwrap();
+        };
+        let (drain, builder) = (std::future::pending(), builder(10, MIN_HEADER_SIZE));
+        let (began, timeout) = (Instant::now(), Duration::from_secs(60));
+        let serving = serve(stream, &builder, timeout, begin, drain);
+        let asking = async {
+            let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+            peer.write_all(preface).await.unwrap();
+            tokio::time::sleep(Duration::from_secs(40)).await;
+            peer.write_all(&request(1)).await.unwrap();
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            ended = serving => ended.unwrap(),
+            () = asking => {}
+        }
+        assert_eq!(began.elapsed().as_secs(), 40 + 60 + END_TIMEOUT.as_secs());
+        let mut frames = vec![0; 1 << 10];
+        let count = tokio::io::AsyncReadExt::read(&mut peer, &mut frames).await.unwrap();
+        let goaway = [0, 0, 8, 7, 0, 0, 0, 0, 0];
+        assert!(frames[..count].windows(goaway.len()).any(|it| it == goaway));
     }
 }

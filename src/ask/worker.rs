@@ -6,8 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use keygate_core::guard::RecentShard;
-use keygate_wire::permit::{Count, CountGuard};
-use tokio::sync::futures::Notified;
+use keygate_wire::permit::Count;
 use tokio::sync::{Notify, watch};
 
 use super::asker::{AskerRejection, AskingPeer};
@@ -45,9 +44,9 @@ pub(crate) struct AskWorker {
     pub(super) inquiry: Inquiry,
     pub(super) lifecycle: watch::Receiver<Lifecycle>,
     /// Notified after each swap of the snapshot.
-    snapshots: Notify,
+    pub(super) snapshots: Notify,
     pub(super) shares: AskerShares,
-    open: Count,
+    pub(super) open: Count,
     /// Connections that linger after their rejection.
     pub(super) lingering: Count,
 }
@@ -90,16 +89,6 @@ impl AskWorker {
     pub(crate) fn follow_snapshot(&self) {
         self.current.borrow_mut().load();
         self.snapshots.notify_waiters();
-    }
-
-    /// Waits for the next swap of the snapshot after this call.
-    pub(super) fn snapshot_changed(&self) -> Notified<'_> {
-        self.snapshots.notified()
-    }
-
-    /// Counts a connection while the guard lives.
-    pub(super) fn enter(&self) -> CountGuard {
-        self.open.enter()
     }
 
     /// Whether no connection of an asker is open.

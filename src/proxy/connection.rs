@@ -41,8 +41,8 @@ use crate::snapshot::Service;
 
 /// Serves an accepted connection on a task of its own.
 pub(crate) fn serve_accepted(worker: &Rc<Worker>, accepted: Accepted) {
-    let open = worker.connections.enter();
-    worker.metrics().unrouted.of(ConnectionResult::Limited).inc_by(accepted.evicted as u64);
+    let open = worker.connections.open.enter();
+    worker.metrics.unrouted.of(ConnectionResult::Limited).inc_by(accepted.evicted as u64);
     let (unproven, address) = (Arc::clone(&accepted.unproven), accepted.peer.ip());
     let snapshot = worker.snapshot();
     let is_trusted_proxy = |networks: &Networks| networks.contains(address);

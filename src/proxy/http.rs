@@ -55,7 +55,7 @@ where
 {
     let io = WithIoEvents::new(io, Rc::clone(&open.state));
     let service = Arc::clone(&open.service());
-    if open.state.kind() != ConnectionKind::Http2 {
+    if open.state.kind.get() != ConnectionKind::Http2 {
         return Box::pin(http1::serve(worker, metrics, open, service, io));
     }
     let http = HttpConnection::new(&worker, metrics, &open, service);
@@ -114,7 +114,7 @@ async fn drive<C: ClientConnection>(connection: &mut C, open: &OpenConnection) -
             Ok(()) if hibernates => ConnectionEnd::Hibernates,
             Ok(()) => ConnectionEnd::Done,
             Err(error) => {
-                let (peer, service) = (open.identity().peer(), open.service());
+                let (peer, service) = (open.identity.peer(), open.service());
                 debug!(%peer, service = service.config.name, %error, "client connection ended");
                 if error.is_of_own_body() {
                     ConnectionEnd::Truncated
@@ -153,7 +153,8 @@ fn handle(
             CheckedRequest::Rejected(responding) => responding.await,
         };
         if is_http1 {
-            let is_drained = http.worker.connections.announces_close() && !is_switching(&response);
+            let is_drained =
+                http.worker.connections.announces_close.get() && !is_switching(&response);
             if is_drained || response::ends_connection(&response) {
                 let close = HeaderValue::from_static("close");
                 response.headers_mut().insert(header::CONNECTION, close);
@@ -195,7 +196,7 @@ fn check(
         tracer.map(|it| RequestSpans::begin(it, trusted, http.client, began)).unzip();
     let mut in_flight =
         RequestInFlight::begin(Rc::clone(http), began, &parts, &body, id.as_ref(), spans.flatten());
-    if let Some(rejection) = http.open.rejection() {
+    if let Some(rejection) = http.open.rejection.get() {
         return CheckedRequest::Rejected(Box::pin(async move {
             in_flight.discard_body(body).await;
             response::rejection(&parts, rejection, in_flight)
@@ -265,10 +266,10 @@ async fn forward(
     let outcome = send(http, upstream, request, purpose).await;
     drop(wait);
     if let Some(record) = in_flight.record() {
-        record.set_upstream_time(in_flight.began().elapsed());
+        record.set_upstream_time(in_flight.began.elapsed());
         match &outcome {
             Ok(UpgradeResponse { response: UpstreamResponse { response, lease }, .. }) => {
-                record.record_response(lease.server(), response.status());
+                record.record_response(lease.server.config(), response.status());
             }
             Err(failure) => record.record_failure(failure),
         }
@@ -305,7 +306,7 @@ async fn send(
     request: OutgoingRequest,
     purpose: Purpose,
 ) -> Result<UpgradeResponse, RequestFailure> {
-    if upstream.take_isolation(http.client) {
+    if upstream.isolation.take_report(http.client) {
         http.record_isolation();
     }
     let without_tunnel = |response| UpgradeResponse { response, tunnel: None };

@@ -82,7 +82,7 @@ pub(crate) struct OpenConnection {
     /// The host of the last request that was for this service. Most requests repeat it. A copy,
     /// because the field of the request keeps hyper's whole read buffer in memory.
     host: RefCell<Option<HeaderValue>>,
-    identity: ClientIdentity,
+    pub(crate) identity: ClientIdentity,
     judgement: RefCell<Judgement>,
     /// Removed from every request and its trailers.
     status_header: RefCell<Rc<HeaderName>>,
@@ -91,11 +91,11 @@ pub(crate) struct OpenConnection {
     is_evicted: Cell<bool>,
     /// Set for a client that may send no more requests. A client may ignore GOAWAY and send
     /// requests until its connection is closed.
-    rejection: Cell<Option<RequestRejection>>,
+    pub(crate) rejection: Cell<Option<RequestRejection>>,
     has_responded: Cell<bool>,
     summary: OnceCell<Option<Box<CertificateSummary>>>,
     /// `None` unless the access log is on.
-    tls_facts: Option<Box<TlsFacts>>,
+    pub(crate) tls_facts: Option<Box<TlsFacts>>,
 }
 
 impl OpenConnection {
@@ -132,19 +132,9 @@ impl OpenConnection {
         })
     }
 
-    /// Bytes that an open connection takes, its activity included, without what it refers to.
-    #[cfg(test)]
-    pub(crate) const fn size() -> usize {
-        size_of::<Self>() + size_of::<ConnectionState>()
-    }
-
     /// The service at the time of the last judgement.
     pub(crate) fn service(&self) -> Ref<'_, Arc<Service>> {
         self.service.borrow()
-    }
-
-    pub(crate) fn identity(&self) -> &ClientIdentity {
-        &self.identity
     }
 
     /// The client, for limits that count by client.
@@ -191,11 +181,6 @@ impl OpenConnection {
         Some(fingerprint).filter(|fingerprint| !fingerprint.is_empty())
     }
 
-    /// The parameters of TLS; `None` unless the access log is on.
-    pub(crate) fn tls_facts(&self) -> Option<&TlsFacts> {
-        self.tls_facts.as_deref()
-    }
-
     /// The name of the status header in the service's configuration.
     pub(crate) fn status_header(&self) -> Rc<HeaderName> {
         Rc::clone(&self.status_header.borrow())
@@ -218,11 +203,6 @@ impl OpenConnection {
             status: StatusCode::TOO_MANY_REQUESTS,
             reason: "too many connections from this address",
         }));
-    }
-
-    /// The response to new requests, if the client may send none.
-    pub(crate) fn rejection(&self) -> Option<RequestRejection> {
-        self.rejection.get()
     }
 
     /// Checks the timeouts of the connection. Returns whether the client's path has expired, and
@@ -389,4 +369,12 @@ impl OpenConnection {
 
 fn forbidden(reason: &'static str) -> RequestRejection {
     RequestRejection { status: StatusCode::FORBIDDEN, reason }
+}
+
+#[cfg(test)]
+impl OpenConnection {
+    /// Bytes that an open connection takes, its activity included, without what it refers to.
+    pub(crate) const fn size() -> usize {
+        size_of::<Self>() + size_of::<ConnectionState>()
+    }
 }

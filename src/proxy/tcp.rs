@@ -41,7 +41,7 @@ pub(crate) async fn serve(
     };
     if service.config.forward.send_proxy == SendProxy::V2 {
         // Without the header the upstream would read the client's bytes as one.
-        let sent = match header(connection.identity(), client.get_ref()) {
+        let sent = match header(&connection.identity, client.get_ref()) {
             Ok(header) => upstream.io.write_all(&header).await,
             Err(error) => Err(error),
         };
@@ -57,11 +57,11 @@ pub(crate) async fn serve(
     }
     let end = tunnel::carry(&mut client, &mut upstream.io, &connection.state).await;
     // A reset would discard bytes that the kernel still holds for the server.
-    if end == TunnelEnd::Aborted && !connection.state.client_has_closed() {
+    if end == TunnelEnd::Aborted && !connection.state.client_has_closed.get() {
         upstream.io.reset_on_close();
     }
     if let Some(record) = record {
-        record.set_tunnel(connection.state.tunnel_bytes(), end);
+        record.set_tunnel(connection.state.tunnel_bytes.get(), end);
     }
 }
 
@@ -85,7 +85,5 @@ fn header(identity: &ClientIdentity, stream: &TlsStream<TcpStream>) -> io::Resul
 /// The record of the connection for the access log; `None` if that is off. Only a request has
 /// spans.
 fn record_of(worker: &Worker, connection: &Rc<OpenConnection>) -> Option<Box<Record>> {
-    let mut record = Record::begin(worker.access_log.as_ref(), None, connection)?;
-    *record.request_line() = RequestLine::tunnel();
-    Some(record)
+    Record::begin(worker.access_log.as_ref(), None, connection, RequestLine::tunnel)
 }

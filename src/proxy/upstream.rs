@@ -29,9 +29,8 @@ use tokio::time::timeout;
 
 use self::attempts::{Attempts, Tried};
 use self::balance::Balancer;
-use self::dial::{ConnectionGuard, ConnectionLimit, Io};
+use self::dial::{ConnectionGuard, ConnectionLimit, Io, Offer};
 use self::ejection::Ejections;
-use self::error::SendError;
 pub(crate) use self::error::UpstreamError;
 use self::http1::{IdleConnections, Tunnel};
 use self::isolation::Isolation;
@@ -50,7 +49,7 @@ pub(crate) struct Upstream {
     metrics: Rc<ServiceMetrics>,
     servers: Vec<Rc<UpstreamServer>>,
     balancer: Balancer,
-    isolation: Rc<Isolation>,
+    pub(crate) isolation: Rc<Isolation>,
 }
 
 /// A server's response, and the lease of the connection that it comes on.
@@ -112,7 +111,7 @@ impl Upstream {
             let state = states.of(&config.name, server);
             let shared = shared.clone();
             let server = (index, server);
-            Rc::new(UpstreamServer::new(upstream, server, tls, resolver, state, shared))
+            Rc::new(UpstreamServer::new(config, server, tls, resolver, state, shared))
         });
         Self {
             servers: servers.collect(),
@@ -122,11 +121,6 @@ impl Upstream {
             metrics,
             isolation,
         }
-    }
-
-    /// Whether the client has begun to get connections of its own, and that was not reported.
-    pub(crate) fn take_isolation(&self, client: ClientKey) -> bool {
-        self.isolation.take_report(client)
     }
 
     /// Whether it is the upstream of a service with this configuration and these certificates.
@@ -150,7 +144,7 @@ impl Upstream {
 
     /// Whether a response may come over HTTP/2.
     pub(crate) fn may_speak_http2(&self) -> bool {
-        self.servers.iter().any(|server| server.may_speak_http2())
+        self.servers.iter().any(|server| server.may_speak_http2.get())
     }
 
     /// The `Host` of a request that has none (HTTP/1.0).
@@ -165,7 +159,8 @@ impl Upstream {
         client: ClientKey,
         request: OutgoingRequest,
     ) -> Result<UpstreamResponse, RequestFailure> {
-        Attempts::new(self, client).send(request).await
+        let send = async |server: Rc<UpstreamServer>, request| server.send(client, request).await;
+        Attempts::new(self, client).send(request, send).await
     }
 
     /// Sends a request and waits for the head of the response, for at most `limit`, which is
@@ -178,7 +173,8 @@ impl Upstream {
         request: OutgoingRequest,
     ) -> Result<UpstreamResponse, RequestFailure> {
         let mut attempts = Attempts::new(self, client);
-        let outcome = timeout(limit, attempts.send(request)).await;
+        let send = async |server: Rc<UpstreamServer>, request| server.send(client, request).await;
+        let outcome = timeout(limit, attempts.send(request, send)).await;
         outcome.unwrap_or_else(|_| {
             Err(attempts.uncounted_failure(UpstreamError::ResponseTimeout(limit)))
         })
@@ -188,24 +184,15 @@ impl Upstream {
     pub(crate) async fn send_upgrade(
         &self,
         client: ClientKey,
-        mut request: OutgoingRequest,
+        request: OutgoingRequest,
     ) -> Result<UpgradeResponse, RequestFailure> {
-        let mut attempts = Attempts::new(self, client).of_upgrade();
-        loop {
-            match attempts.next(Some(request.body()))?.send_upgrade(client, request).await {
-                Ok(response) => {
-                    if response.tunnel.is_some() {
-                        response.response.lease.record_success();
-                    }
-                    return Ok(response);
-                }
-                Err(SendError::MaybeSent(error)) => return Err(attempts.give_up(error)),
-                Err(SendError::NotSent(unsent, error)) => {
-                    attempts.fail(error);
-                    request = unsent;
-                }
-            }
+        let send =
+            async |server: Rc<UpstreamServer>, request| server.send_upgrade(client, request).await;
+        let upgrade = Attempts::new(self, client).for_upgrade().send(request, send).await?;
+        if upgrade.tunnel.is_some() {
+            upgrade.response.lease.record_success();
         }
+        Ok(upgrade)
     }
 
     /// Opens a raw connection to one of the servers.
@@ -215,7 +202,7 @@ impl Upstream {
             let server = attempts.next(None)?;
             let began = Instant::now();
             let connected = match server.client_share(client) {
-                Ok(share) => server.connect(Some(share)).await,
+                Ok(share) => server.connect(Offer::AnyVersion, Some(share)).await,
                 Err(error) => Err(error),
             };
             match connected {
@@ -326,7 +313,7 @@ mod tests {
 
         upstream.servers.iter().for_each(|server| server.set_healthy(false));
         let failure = upstream.send(client(), get()).await.unwrap_err();
-        assert!(matches!(failure.error, UpstreamError::NoHealthyServer), "{failure}");
+        assert!(matches!(failure.error, UpstreamError::Unavailable(_)), "{failure}");
         assert_eq!(failure.server, None);
         assert_eq!(failures(&upstream, UpstreamFailure::Unavailable), 1);
     }

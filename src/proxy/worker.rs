@@ -15,9 +15,8 @@ use std::time::{Instant, SystemTime};
 
 use keygate_core::guard::RecentShard;
 use keygate_core::tls::CertificateSummary;
-use keygate_wire::permit::{Count, CountGuard, PerIpCounts};
+use keygate_wire::permit::{Count, PerIpCounts};
 use rustls::pki_types::CertificateDer;
-use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, watch};
 
 use self::access_log::AccessLog;
@@ -69,7 +68,8 @@ pub struct WorkerContext {
 /// The state of one worker.
 pub(crate) struct Worker {
     current: RefCell<arc_swap::Cache<Current, Arc<Snapshot>>>,
-    metrics: WorkerMetrics,
+    /// The series that are counted before a service is chosen, and those of each service.
+    pub(crate) metrics: WorkerMetrics,
     recent: Option<RecentShard>,
     pub(crate) key_uses: KeyUseShard,
     servers: ServerStates,
@@ -161,11 +161,6 @@ impl Worker {
         }
     }
 
-    /// The series that are counted before a service is chosen.
-    pub(crate) fn metrics(&self) -> &WorkerMetrics {
-        &self.metrics
-    }
-
     /// The series of a service.
     pub(crate) fn service_metrics(&self, service: &Service) -> Rc<ServiceMetrics> {
         self.service_state(service).metrics
@@ -228,19 +223,16 @@ pub(crate) struct ConnectionRegistry {
     /// The connections that serve requests, by their addresses in memory.
     serving: RefCell<HashMap<*const OpenConnection, Rc<OpenConnection>>>,
     /// All connections, handshakes included.
-    open: Count,
-    announces_close: Cell<bool>,
-    /// Wakes the connections that wait for answers.
-    held: Notify,
-    draining: Cell<bool>,
+    pub(crate) open: Count,
+    /// Whether every HTTP/1.1 response is the last on its connection.
+    pub(crate) announces_close: Cell<bool>,
+    /// Makes the connections that wait for answers check whether they must wait on.
+    pub(crate) held: Notify,
+    /// Whether new connections are refused.
+    pub(crate) draining: Cell<bool>,
 }
 
 impl ConnectionRegistry {
-    /// Counts a connection while the guard lives.
-    pub(crate) fn enter(&self) -> CountGuard {
-        self.open.enter()
-    }
-
     /// Adds a connection that is about to serve requests.
     pub(crate) fn add(&self, connection: &Rc<OpenConnection>) {
         self.serving.borrow_mut().insert(Rc::as_ptr(connection), Rc::clone(connection));
@@ -267,37 +259,12 @@ impl ConnectionRegistry {
         serving.values().filter(|connection| connection.check(now, time)).cloned().collect()
     }
 
-    /// Whether every HTTP/1.1 response carries `Connection: close`.
-    pub(crate) fn announces_close(&self) -> bool {
-        self.announces_close.get()
-    }
-
-    /// Sets whether every further HTTP/1.1 response is the last on its connection.
-    pub(crate) fn set_announces_close(&self, is_last: bool) {
-        self.announces_close.set(is_last);
-    }
-
     /// Drains every connection, and those that are added later.
     pub(crate) fn drain(&self) {
         self.draining.set(true);
-        self.set_announces_close(true);
+        self.announces_close.set(true);
         self.serving.borrow().values().for_each(|connection| connection.state.drain());
-        self.recheck_held();
-    }
-
-    /// Makes the connections that wait for answers check whether they must wait on.
-    pub(crate) fn recheck_held(&self) {
         self.held.notify_waiters();
-    }
-
-    /// Waits for the next call of [`ConnectionRegistry::recheck_held`] after this one.
-    pub(crate) fn held_changed(&self) -> Notified<'_> {
-        self.held.notified()
-    }
-
-    /// Whether new connections are refused.
-    pub(crate) fn is_draining(&self) -> bool {
-        self.draining.get()
     }
 
     /// Whether the worker drains and its last connection has closed.

@@ -107,3 +107,38 @@ fn the_system_resolves_localhost_and_no_invalid_name() {
     assert!(addresses.iter().all(|it| it.ip().is_loopback()), "{addresses:?}");
     assert!(look_up("a name with spaces").is_err());
 }
+
+/// A resolver for which each name has two addresses, and a listener on the second one alone.
+fn second_of_two() -> (Resolver, std::net::TcpListener) {
+    let addresses = [[127, 0, 0, 1], [127, 0, 0, 2]].map(|it| SocketAddr::from((it, 0)));
+    let resolver = Resolver::with(Box::new(move |_| Ok(addresses.into()))).unwrap();
+    (resolver, std::net::TcpListener::bind("127.0.0.2:0").unwrap())
+}
+
+#[tokio::test]
+async fn the_first_address_that_accepts_is_connected_to() {
+    let (resolver, listener) = second_of_two();
+    let port = listener.local_addr().unwrap().port();
+    let tcp = resolver.connect("name", port, LONG, |_| Ok(())).await.unwrap();
+    assert_eq!(tcp.peer_addr().unwrap(), listener.local_addr().unwrap());
+    let tcp = resolver.connect("127.0.0.2", port, LONG, |_| Ok(())).await.unwrap();
+    assert_eq!(tcp.peer_addr().unwrap(), listener.local_addr().unwrap());
+    let closed = resolver.connect("127.0.0.1", port, LONG, |_| Ok(())).await.unwrap_err();
+    assert!(
+        matches!(closed, ConnectError::Io(it) if it.kind() == io::ErrorKind::ConnectionRefused)
+    );
+}
+
+#[tokio::test]
+async fn an_address_that_is_not_permitted_gets_no_connection() {
+    let (resolver, listener) = second_of_two();
+    let port = listener.local_addr().unwrap().port();
+    let permits = |address: SocketAddr| match address.ip() == IpAddr::from([127, 0, 0, 2]) {
+        true => Err(io::Error::other("not permitted")),
+        false => Ok(()),
+    };
+    let refused = resolver.connect("name", port, LONG, permits).await.unwrap_err();
+    assert!(matches!(refused, ConnectError::Io(it) if it.to_string() == "not permitted"));
+    listener.set_nonblocking(true).unwrap();
+    assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+}

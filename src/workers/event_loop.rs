@@ -110,8 +110,8 @@ impl EventLoop<'_> {
                 Some(change) = self.listen_changes.recv() => self.apply(change, rooms),
                 _ = ticks.tick() => {
                     self.heartbeat.beat();
-                    worker.metrics().set_weak_key_checks(keys_checked());
-                    worker.metrics().set_buffers(&ledger::usage());
+                    worker.metrics.set_weak_key_checks(keys_checked());
+                    worker.metrics.set_buffers(&ledger::usage());
                     let expired = worker.connections.check_all();
                     judge_all(worker, self.heartbeat, expired, NewJudgement::Snapshot).await;
                     worker.drop_stale_upstreams();
@@ -125,7 +125,7 @@ impl EventLoop<'_> {
 
     /// Judges the connections that a new snapshot, new answers or an expired exception concern.
     async fn judge_again(&mut self, worker: &Worker) {
-        worker.connections.recheck_held();
+        worker.connections.held.notify_waiters();
         let mut connections = worker.connections.serving();
         let reason = match self.judged_by.replace(&worker.snapshot()) {
             Change::Other => {
@@ -142,9 +142,9 @@ impl EventLoop<'_> {
     fn enter(&mut self, lifecycle: Lifecycle, worker: &Worker, ticks: &mut Interval) {
         match lifecycle {
             Lifecycle::Stopped => {}
-            Lifecycle::Serving => worker.connections.set_announces_close(false),
+            Lifecycle::Serving => worker.connections.announces_close.set(false),
             Lifecycle::DrainedByOperator | Lifecycle::NotReady => {
-                worker.connections.set_announces_close(true);
+                worker.connections.announces_close.set(true);
             }
             Lifecycle::Draining => {
                 self.accepting.drain().for_each(|(_, task)| task.abort());
@@ -157,7 +157,7 @@ impl EventLoop<'_> {
     fn apply(&mut self, change: ListenChange, rooms: &Rooms) {
         let replaced = match change {
             ListenChange::Remove(address) => self.accepting.remove(&address),
-            ListenChange::Add(_) if rooms.proxied.connections.is_draining() => None,
+            ListenChange::Add(_) if rooms.proxied.connections.draining.get() => None,
             ListenChange::Add(socket) => {
                 let address = socket.configured_address().clone();
                 match accept(socket, rooms.clone()) {

@@ -34,7 +34,7 @@ pub trait ClientIo: AsyncRead + AsyncWrite + Unpin + 'static {
     fn buffer_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
 }
 
-impl ClientIo for TlsStream<TcpStream> {
+impl ClientIo for Box<TlsStream<TcpStream>> {
     fn tcp(&self) -> &TcpStream {
         self.io()
     }
@@ -45,25 +45,11 @@ impl ClientIo for TlsStream<TcpStream> {
     }
 
     fn buffer_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        Self::buffer_vectored(self, slices)
-    }
-}
-
-impl<IO: ClientIo + ?Sized> ClientIo for Box<IO> {
-    fn tcp(&self) -> &TcpStream {
-        (**self).tcp()
-    }
-
-    fn poll_readable(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        (**self).poll_readable(context)
-    }
-
-    fn buffer_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         (**self).buffer_vectored(slices)
     }
 }
 
-impl<IO: ClientIo, O: IoEvents + Unpin + 'static> ClientIo for WithIoEvents<IO, O>
+impl<IO: ClientIo, O: IoEvents + 'static> ClientIo for WithIoEvents<IO, O>
 where
     Self: AsyncRead + AsyncWrite,
 {

@@ -2,6 +2,9 @@
 //!
 //! Sources: RFC 9110, sections 6.5.1 (trailers), 7.6.1 (hop-by-hop) and 8.6 (`Content-Length`).
 
+use std::cell::RefCell;
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::{HeaderMap, header};
 
@@ -160,6 +163,30 @@ pub fn join_cookies(headers: &mut HeaderMap) {
     if let Ok(joined) = HeaderValue::from_bytes(&all.join(&b"; "[..])) {
         headers.insert(header::COOKIE, joined);
     }
+}
+
+/// Whether a list field of a message has `token` (RFC 9110, section 5.6.1).
+pub fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
+    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+    let mut tokens = values.flat_map(|value| value.split(','));
+    tokens.any(|found| found.trim().eq_ignore_ascii_case(token))
+}
+
+thread_local! {
+    /// A second since the Unix epoch, and its `Date`.
+    static DATE: RefCell<(u64, Option<HeaderValue>)> = const { RefCell::new((0, None)) };
+}
+
+/// The current time as a `Date` field (RFC 9110, section 6.6.1), formatted once a second.
+pub fn date_now() -> Option<HeaderValue> {
+    let now = SystemTime::now();
+    let second = now.duration_since(UNIX_EPOCH).ok()?.as_secs();
+    DATE.with_borrow_mut(|(of, date)| {
+        if *of != second || date.is_none() {
+            (*of, *date) = (second, HeaderValue::from_str(&httpdate::fmt_http_date(now)).ok());
+        }
+        date.clone()
+    })
 }
 
 /// Writes one field line.

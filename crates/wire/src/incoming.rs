@@ -49,16 +49,10 @@ impl Body for Incoming {
     ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
         match &mut *self {
             Self::Empty => Poll::Ready(None),
-            Self::Http1(body) => Pin::new(body)
-                .poll_frame(context)
-                .map(|frame| frame.map(|frame| frame.map_err(HttpError::from))),
-            Self::Http2(body) => body
-                .poll_frame(context)
-                .map(|frame| frame.map(|frame| frame.map_err(HttpError::from))),
+            Self::Http1(body) => Pin::new(body).poll_frame(context).map_err(HttpError::from),
+            Self::Http2(body) => body.poll_frame(context).map_err(HttpError::from),
             Self::Kept(body) => body.poll_frame(context),
-            Self::Server(body) => body
-                .poll_frame(context)
-                .map(|frame| frame.map(|frame| frame.map_err(HttpError::from))),
+            Self::Server(body) => body.poll_frame(context).map_err(HttpError::from),
         }
     }
 

@@ -29,46 +29,16 @@ pub trait IoEvents {
     fn on_write_blocked(&self) {}
 }
 
-impl<E: IoEvents + ?Sized> IoEvents for Rc<E> {
-    fn poll_may_read(&self, context: &Context<'_>) -> Poll<()> {
-        (**self).poll_may_read(context)
-    }
-
-    fn on_read(&self, bytes: &[u8]) {
-        (**self).on_read(bytes);
-    }
-
-    fn on_eof(&self) {
-        (**self).on_eof();
-    }
-
-    fn on_write(&self, count: usize) {
-        (**self).on_write(count);
-    }
-
-    fn on_written(&self, bytes: &[u8]) {
-        (**self).on_written(bytes);
-    }
-
-    fn on_flush(&self) {
-        (**self).on_flush();
-    }
-
-    fn on_write_blocked(&self) {
-        (**self).on_write_blocked();
-    }
-}
-
 /// A connection that reports to `events`.
 #[derive(Debug)]
 pub struct WithIoEvents<IO, O> {
     io: IO,
-    events: O,
+    events: Rc<O>,
 }
 
 impl<IO, O> WithIoEvents<IO, O> {
     /// Reports the reads and writes of `io` to `events`.
-    pub fn new(io: IO, events: O) -> Self {
+    pub fn new(io: IO, events: Rc<O>) -> Self {
         Self { io, events }
     }
 
@@ -105,7 +75,7 @@ impl<IO, O: IoEvents> WithIoEvents<IO, O> {
     }
 }
 
-impl<IO: AsyncRead + Unpin, O: IoEvents + Unpin> AsyncRead for WithIoEvents<IO, O> {
+impl<IO: AsyncRead + Unpin, O: IoEvents> AsyncRead for WithIoEvents<IO, O> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -124,7 +94,7 @@ impl<IO: AsyncRead + Unpin, O: IoEvents + Unpin> AsyncRead for WithIoEvents<IO, 
     }
 }
 
-impl<IO: AsyncWrite + Unpin, O: IoEvents + Unpin> AsyncWrite for WithIoEvents<IO, O> {
+impl<IO: AsyncWrite + Unpin, O: IoEvents> AsyncWrite for WithIoEvents<IO, O> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

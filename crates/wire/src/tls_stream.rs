@@ -12,9 +12,6 @@
 mod buffer;
 mod hello;
 mod session;
-#[cfg(test)]
-mod tests;
-mod unread;
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -22,6 +19,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use bytes::{Buf, BytesMut};
 use rustls::{CommonState, Error, ProtocolVersion, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -29,7 +27,6 @@ pub use self::buffer::OVER_SHARE;
 use self::buffer::{Buffer, FEW};
 pub use self::hello::{ClientHello, DECODE_ERROR, HelloError};
 use self::session::{MAX_RECORD, Processed, Session};
-use self::unread::Unread;
 use crate::permit::ledger::Holder;
 use crate::permit::{BufferClass, ClientKey};
 
@@ -38,8 +35,8 @@ pub struct TlsStream<IO> {
     io: IO,
     session: Session,
     /// Decrypted data that the last reader had no space for, or that was received before there is a
-    /// reader.
-    unread: Unread,
+    /// reader: at most the rest of a record, or 8 KiB and a record of a client that is held.
+    unread: BytesMut,
     /// The server name of the ClientHello. rustls' unbuffered interface does not return it.
     server_name: Option<Box<str>>,
     /// The socket takes no more at the moment.
@@ -60,7 +57,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
             Ok(session) => Ok(Self {
                 io,
                 session,
-                unread: Unread::default(),
+                unread: BytesMut::new(),
                 server_name,
                 is_blocked: false,
                 has_eof: false,
@@ -81,8 +78,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
 
     /// Counts the memory of the buffers for a client that has proved its key.
     pub fn set_client(&mut self, client: ClientKey) {
-        self.session.incoming().set_holder(Holder { client, class: BufferClass::Tls });
-        self.session.outgoing().set_holder(Holder { client, class: BufferClass::Response });
+        self.session.incoming.set_holder(Holder { client, class: BufferClass::Tls });
+        self.session.outgoing.set_holder(Holder { client, class: BufferClass::Response });
     }
 
     /// The facts that the handshake has negotiated.
@@ -99,7 +96,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
         let Err(error) = poll_fn(|context| stream.poll_handshake(context)).await else {
             return Ok(stream);
         };
-        if stream.session.has_failed() {
+        if stream.session.has_failed {
             // The alert explains the error to the client; a client that has closed needs none.
             let _ = poll_fn(|context| stream.poll_send(context)).await;
         }
@@ -124,7 +121,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
         if self.session.state().protocol_version() != Some(ProtocolVersion::TLSv1_3)
             && self.poll_send(context)?.is_pending()
         {
-            self.session.incoming().settle(context)?;
+            self.session.incoming.settle(context)?;
             return Poll::Pending;
         }
         Poll::Ready(Ok(())) // bytes behind the handshake count for the client
@@ -143,7 +140,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
                 reader.put_slice(data.get(..count).unwrap_or_default());
                 count
             });
-            unread.extend(data.get(count..).unwrap_or_default());
+            unread.extend_from_slice(data.get(count..).unwrap_or_default());
         });
         processed.map_err(|error| {
             let _ = self.poll_send(context); // the alert; the next write meets an error
@@ -154,7 +151,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
     /// Waits for bytes from the socket, and reads `limit` bytes at most. 0 if the client has
     /// closed.
     fn poll_receive(&mut self, context: &mut Context<'_>, limit: usize) -> Poll<io::Result<usize>> {
-        let incoming = self.session.incoming();
+        let incoming = &mut self.session.incoming;
         let polled = incoming.poll_fill(&mut self.io, limit, context);
         match polled {
             Poll::Ready(Ok(0)) => self.has_eof = true,
@@ -166,7 +163,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
 
     /// Sends the records that wait. Ready when the socket has taken all.
     fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let outgoing = self.session.outgoing();
+        let outgoing = &mut self.session.outgoing;
         while !outgoing.is_empty() {
             match Pin::new(&mut self.io).poll_write(context, outgoing.filled()) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
@@ -186,7 +183,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
 
     /// Ready when the client's share of the memory permits another read.
     pub fn poll_read_limit(&mut self, context: &Context<'_>) -> Poll<()> {
-        self.session.incoming().poll_limit(context).map(drop)
+        self.session.incoming.poll_limit(context).map(drop)
     }
 
     /// Encrypts bytes for the next flush, and writes nothing to the socket. Returns how many bytes
@@ -206,9 +203,9 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
     pub fn poll_prefetch(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Prefetched>> {
         loop {
             let progress = self.process(context, &mut None)?;
-            let is_closed = self.session.has_received_close() || self.has_eof;
+            let is_closed = self.session.has_received_close || self.has_eof;
             if progress == Processed::Delivered || is_closed {
-                self.session.incoming().settle(context)?;
+                self.session.incoming.settle(context)?;
                 return Poll::Ready(Ok(Prefetched { waiting: self.unread.len(), is_closed }));
             }
             let _ = self.poll_send(context); // tickets; the next write meets the error
@@ -237,16 +234,21 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncRead for TlsStream<IO> {
         if reader.remaining() == 0 {
             return Poll::Ready(Ok(()));
         }
-        this.unread.read(reader);
+        let count = this.unread.len().min(reader.remaining());
+        reader.put_slice(this.unread.get(..count).unwrap_or_default());
+        this.unread.advance(count);
+        if this.unread.is_empty() {
+            this.unread = BytesMut::new(); // frees the memory
+        }
         loop {
             while reader.remaining() > 0
                 && this.process(context, &mut Some(reader))? == Processed::Delivered
             {}
             if reader.filled().len() > before {
-                this.session.incoming().settle(context)?;
+                this.session.incoming.settle(context)?;
                 return Poll::Ready(Ok(()));
             }
-            if this.session.has_received_close() {
+            if this.session.has_received_close {
                 return Poll::Ready(Ok(()));
             }
             if this.has_eof {
@@ -309,3 +311,6 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TlsStream<IO> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,27 +14,33 @@ use crate::ask::exchange::{ByteBuffers, ByteConnection, Exchange, ExchangeNeed};
 use crate::ask::question::Unusable;
 use crate::config::AuthorizerLimits;
 
+/// First bytes of a connection over HTTP/2 (RFC 9113, section 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
 /// Maximum time that a draining connection waits for a question, whose response has
 /// `Connection: close`, 1 s. A host that sends one at the moment of the close would lose it.
-pub(super) const DRAIN_GRACE: Duration = Duration::from_secs(1);
+const DRAIN_GRACE: Duration = Duration::from_secs(1);
 
 /// Serves a connection whose first bytes are `input`, until it ends. After `drain` has ended the
-/// connection is closed with the next response.
+/// connection is closed with the next response. Returns a connection that begins with HTTP/2, and the
+/// bytes that were read from it.
 pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     input: BytesMut,
     limits: AuthorizerLimits,
     answer: impl FnMut(Result<RequestFields<'_>, Unusable>) -> HttpAnswer,
     drain: impl Future<Output = ()>,
-) {
+) -> Option<(S, BytesMut)> {
     let max_size = usize::try_from(limits.max_question_size).unwrap_or(usize::MAX);
-    let requests = Requests { max_size, searched: 0, answer };
+    let requests = Requests { is_first: true, max_size, searched: 0, answer };
     let mut connection = ByteConnection::new(requests, input, limits.idle_timeout);
     let Err(end) = connection.serve(&mut stream, drain).await;
     match end {
         RequestsEnd::Answered => connection.close(stream).await,
         RequestsEnd::Gone => {}
+        RequestsEnd::Http2 => return Some((stream, connection.bytes.input)),
     }
+    None
 }
 
 /// The end of a connection.
@@ -44,6 +50,8 @@ enum RequestsEnd {
     Answered,
     /// The peer has closed the connection, or it has failed.
     Gone,
+    /// The connection begins with HTTP/2.
+    Http2,
 }
 
 impl From<io::Error> for RequestsEnd {
@@ -54,6 +62,8 @@ impl From<io::Error> for RequestsEnd {
 
 /// The requests of one connection.
 struct Requests<A> {
+    /// Whether no request has begun.
+    is_first: bool,
     /// Maximum length of a head, in bytes.
     max_size: usize,
     /// Number of bytes of the input in which no head ends.
@@ -71,6 +81,15 @@ impl<A: FnMut(Result<RequestFields<'_>, Unusable>) -> HttpAnswer> Exchange for R
     fn take_one(&mut self, bytes: &mut ByteBuffers) -> Result<ExchangeNeed, RequestsEnd> {
         let is_draining = bytes.is_draining();
         let ByteBuffers { input, output, .. } = bytes;
+        if self.is_first {
+            if input.starts_with(PREFACE) {
+                return Err(RequestsEnd::Http2);
+            }
+            if PREFACE.starts_with(input) {
+                return Ok(ExchangeNeed::Input);
+            }
+            self.is_first = false;
+        }
         let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
         let parsed =
             if self.may_be_whole(input) { head::parse(input, &mut fields) } else { Ok(None) };

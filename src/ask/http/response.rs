@@ -1,13 +1,13 @@
 //! The response to a question.
 
-use std::cell::RefCell;
 use std::io::Write;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytes::Bytes;
 use h2::server::SendResponse;
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
+use keygate_wire::fields::date_now;
 
 use super::head::RequestMethod;
 use crate::ask::denial::DenialBody;
@@ -76,7 +76,8 @@ impl HttpAnswer {
         ] {
             output.extend_from_slice(part);
         }
-        add_date(output);
+        let date = date_now();
+        output.extend_from_slice(date.as_ref().map_or(b"", |date| date.as_bytes()));
         match self.cache_for.as_secs() {
             0 => output.extend_from_slice(b"\r\ncache-control: no-store"),
             seconds => {
@@ -119,9 +120,7 @@ impl HttpAnswer {
         };
         let cache_control = cache_control.unwrap_or(HeaderValue::from_static("no-store"));
         fields.insert(header::CACHE_CONTROL, cache_control);
-        let mut date = Vec::new();
-        add_date(&mut date);
-        if let Ok(date) = HeaderValue::from_maybe_shared(Bytes::from(date)) {
+        if let Some(date) = date_now() {
             fields.insert(header::DATE, date);
         }
         let body = self.denial.map(|DenialBody { content_type, text }| {
@@ -138,21 +137,4 @@ impl HttpAnswer {
             Some(_) | None => respond.send_response(response, true).map(drop),
         }
     }
-}
-
-thread_local! {
-    /// The value of `Date` in this second, and the second since the Unix epoch.
-    static DATE: RefCell<(u64, String)> = RefCell::default();
-}
-
-/// Adds the time in the form of `Date`, which every response has (RFC 9110, section 6.6.1).
-fn add_date(output: &mut Vec<u8>) {
-    let now = SystemTime::now();
-    let second = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    DATE.with_borrow_mut(|(of, text)| {
-        if *of != second || text.is_empty() {
-            (*of, *text) = (second, httpdate::fmt_http_date(now));
-        }
-        output.extend_from_slice(text.as_bytes());
-    });
 }

@@ -12,22 +12,16 @@ use x509_cert::der::{Reader, SliceReader};
 
 use crate::ask::question::{MAX_CERTIFICATES, Presented, Unusable};
 
-/// The arguments that keygate reads. Others are ignored.
+/// The names of the arguments that keygate reads. Others are ignored.
+const NAMES: [&[u8]; 6] = [b"cert", b"chain", b"sni", b"src", b"used", b"verify"];
+
+/// The values of the arguments that keygate reads, in the order of [`NAMES`]. Null is the value of an
+/// expression that HAProxy could not evaluate.
 #[derive(Debug, Default)]
 pub(super) struct Arguments<'a> {
-    certificate: Option<&'a [u8]>,
-    /// DER after DER, without the leaf.
-    chain: Option<&'a [u8]>,
-    /// Whether the session has a client certificate.
-    used: CertificateUse,
-    /// HAProxy's verification of the certificate.
-    verification: HostVerification,
-    /// The address of the client.
-    pub(super) source: Option<IpAddr>,
-    /// The server name of the TLS handshake.
-    pub(super) server_name: Option<&'a str>,
-    /// The first value that cannot be used.
-    unusable: Option<&'static str>,
+    values: [Option<TypedValue<'a>>; NAMES.len()],
+    /// Whether one of them occurs twice.
+    is_repeated: bool,
 }
 
 impl<'a> Arguments<'a> {
@@ -36,57 +30,27 @@ impl<'a> Arguments<'a> {
     /// # Errors
     /// Returns an error if the frame has fewer, or a value of no known type.
     pub(super) fn read(frame: &mut FrameReader<'a>, count: u8) -> Result<Self, BrokenFrame> {
-        let (mut arguments, mut seen) = (Self::default(), 0_u8);
+        let mut arguments = Self::default();
         for _ in 0..count {
             let (name, value) = (frame.string()?, frame.value()?);
-            let Some(argument) = Argument::named(name) else { continue };
-            if seen & argument.bit() != 0 {
-                arguments.reject("an argument occurs twice");
+            let place = NAMES.iter().position(|known| *known == name);
+            if let Some(known) = place.and_then(|place| arguments.values.get_mut(place)) {
+                arguments.is_repeated |= known.replace(value).is_some();
             }
-            seen |= argument.bit();
-            arguments.take(argument, value);
         }
         Ok(arguments)
     }
 
-    fn take(&mut self, argument: Argument, value: TypedValue<'a>) {
-        match (argument, value) {
-            (Argument::Certificate, TypedValue::Binary(der)) => self.certificate = Some(der),
-            (Argument::Chain, TypedValue::Binary(der)) => self.chain = Some(der),
-            (Argument::Used, TypedValue::Bool(true)) => self.used = CertificateUse::Used,
-            (Argument::Used, TypedValue::Bool(false)) => self.used = CertificateUse::Unused,
-            // A session without TLS.
-            (Argument::Used, TypedValue::Null) => self.used = CertificateUse::NotEvaluated,
-            (Argument::Verify, TypedValue::Bool(true)) | (Argument::Verify, X509_V_OK) => {
-                self.verification = HostVerification::Passed;
-            }
-            (Argument::Verify, TypedValue::Bool(false) | TypedValue::Integer(_)) => {
-                self.verification = HostVerification::Failed;
-            }
-            (Argument::Verify, TypedValue::Null) => {
-                self.verification = HostVerification::NotEvaluated;
-            }
-            (Argument::Source, TypedValue::Address(address)) => self.source = Some(address),
-            // The client chooses the name, which is for the log alone.
-            (Argument::ServerName, TypedValue::String(name)) => {
-                self.server_name = str::from_utf8(name).ok();
-            }
-            // HAProxy could not evaluate the expression.
-            (
-                Argument::Certificate | Argument::Chain | Argument::Source | Argument::ServerName,
-                TypedValue::Null,
-            ) => {}
-            (Argument::Certificate, _) => self.reject("the argument cert is not binary"),
-            (Argument::Chain, _) => self.reject("the argument chain is not binary"),
-            (Argument::Used, _) => self.reject("the argument used is not boolean"),
-            (Argument::Verify, _) => self.reject("the argument verify is not an integer"),
-            (Argument::Source, _) => self.reject("the argument src is not an address"),
-            (Argument::ServerName, _) => self.reject("the argument sni is not a string"),
-        }
+    /// The address of the client.
+    pub(super) fn source(&self) -> Option<IpAddr> {
+        let [_, _, _, Some(TypedValue::Address(address)), _, _] = self.values else { return None };
+        Some(address)
     }
 
-    fn reject(&mut self, reason: &'static str) {
-        self.unusable.get_or_insert(reason);
+    /// The server name of the TLS handshake. The client chooses it, and it is for the log alone.
+    pub(super) fn server_name(&self) -> Option<&'a str> {
+        let [_, _, Some(TypedValue::String(name)), _, _, _] = self.values else { return None };
+        str::from_utf8(name).ok()
     }
 
     /// The certificates of the client.
@@ -99,29 +63,48 @@ impl<'a> Arguments<'a> {
     }
 
     fn chain(&self) -> Result<Option<Chain<'a>>, Unusable> {
-        if let Some(reason) = self.unusable {
-            return Err(Unusable::Malformed(reason));
+        if self.is_repeated {
+            return Err(Unusable::Malformed("an argument occurs twice"));
         }
-        if self.verification == HostVerification::Failed {
+        let [certificate, chain, name, source, used, verify] = self.values;
+        let certificate = binary(certificate, "the argument cert is not binary")?;
+        let chain = binary(chain, "the argument chain is not binary")?;
+        if !matches!(name, None | Some(TypedValue::Null | TypedValue::String(_))) {
+            return Err(Unusable::Malformed("the argument sni is not a string"));
+        }
+        if !matches!(source, None | Some(TypedValue::Null | TypedValue::Address(_))) {
+            return Err(Unusable::Malformed("the argument src is not an address"));
+        }
+        // Null is a session without TLS.
+        if !matches!(used, None | Some(TypedValue::Null | TypedValue::Bool(_))) {
+            return Err(Unusable::Malformed("the argument used is not boolean"));
+        }
+        let is_verified = match verify {
+            None => true,
+            Some(TypedValue::Bool(is_verified)) => is_verified,
+            Some(TypedValue::Integer(result)) => result == X509_V_OK,
+            Some(TypedValue::Null) => certificate.is_none(),
+            Some(TypedValue::Address(_) | TypedValue::Binary(_) | TypedValue::String(_)) => {
+                return Err(Unusable::Malformed("the argument verify is not an integer"));
+            }
+        };
+        if !is_verified {
             return Err(NOT_VERIFIED);
         }
-        let Some(leaf) = self.certificate else {
-            return match (self.used, self.chain) {
+        let Some(leaf) = certificate else {
+            return match (used, chain) {
                 // HAProxy drops a value that does not fit its buffer (`tune.bufsize`).
-                (CertificateUse::Used, _) => Err(LOST_CERTIFICATE),
+                (Some(TypedValue::Bool(true)), _) => Err(LOST_CERTIFICATE),
                 (_, Some(_)) => Err(Unusable::Malformed("a chain without the argument cert")),
-                (CertificateUse::NotStated, None) => Err(NO_STATEMENT),
-                (CertificateUse::NotEvaluated | CertificateUse::Unused, None) => Ok(None),
+                (None, None) => Err(NO_STATEMENT),
+                (Some(_), None) => Ok(None),
             };
         };
-        if self.used == CertificateUse::Unused {
+        if used == Some(TypedValue::Bool(false)) {
             return Err(Unusable::Malformed("the argument used is false beside a certificate"));
         }
-        if self.verification == HostVerification::NotEvaluated {
-            return Err(NOT_VERIFIED);
-        }
-        let mut chain = Chain::from_iter([CertificateDer::from(leaf)]);
-        let mut rest = self.chain.unwrap_or_default();
+        let mut chain_of_leaf = Chain::from_iter([CertificateDer::from(leaf)]);
+        let mut rest = chain.unwrap_or_default();
         while !rest.is_empty() {
             let (der, after) =
                 first_element(rest).ok_or(Unusable::Malformed("the argument chain is not DER"))?;
@@ -129,12 +112,12 @@ impl<'a> Arguments<'a> {
             if der == leaf {
                 continue;
             }
-            if chain.len() == MAX_CERTIFICATES {
+            if chain_of_leaf.len() == MAX_CERTIFICATES {
                 return Err(Unusable::Malformed("more than 10 certificates"));
             }
-            chain.push(CertificateDer::from(der));
+            chain_of_leaf.push(CertificateDer::from(der));
         }
-        Ok(Some(chain))
+        Ok(Some(chain_of_leaf))
     }
 }
 
@@ -152,61 +135,20 @@ fn first_element(der: &[u8]) -> Option<(&[u8], &[u8])> {
     der.split_at_checked(element.len())
 }
 
-/// HAProxy's statement whether the session has a client certificate.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum CertificateUse {
-    /// The argument is there, without a value.
-    NotEvaluated,
-    /// There is no argument.
-    #[default]
-    NotStated,
-    Unused,
-    Used,
-}
-
-/// HAProxy's verification of the certificate.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum HostVerification {
-    Failed,
-    /// The argument is there, without a value.
-    NotEvaluated,
-    /// There is no argument.
-    #[default]
-    NotStated,
-    Passed,
+/// The bytes of a value.
+fn binary<'a>(
+    value: Option<TypedValue<'a>>,
+    problem: &'static str,
+) -> Result<Option<&'a [u8]>, Unusable> {
+    match value {
+        None | Some(TypedValue::Null) => Ok(None),
+        Some(TypedValue::Binary(der)) => Ok(Some(der)),
+        Some(_) => Err(Unusable::Malformed(problem)),
+    }
 }
 
 /// The result of OpenSSL's verification in `ssl_c_verify`.
-const X509_V_OK: TypedValue<'_> = TypedValue::Integer(0);
-
-/// An argument that keygate reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Argument {
-    Certificate,
-    Chain,
-    ServerName,
-    Source,
-    Used,
-    Verify,
-}
-
-impl Argument {
-    fn named(name: &[u8]) -> Option<Self> {
-        Some(match name {
-            b"cert" => Self::Certificate,
-            b"chain" => Self::Chain,
-            b"sni" => Self::ServerName,
-            b"src" => Self::Source,
-            b"used" => Self::Used,
-            b"verify" => Self::Verify,
-            _ => return None,
-        })
-    }
-
-    fn bit(self) -> u8 {
-        1 << self as u8
-    }
-}
+const X509_V_OK: u64 = 0;
 
 #[cfg(test)]
 mod tests {

@@ -101,8 +101,8 @@ pub(super) fn acknowledge(
         let question = ClientQuestion {
             received,
             presented: arguments.presented(),
-            client: arguments.source,
-            server_name: arguments.server_name,
+            client: arguments.source(),
+            server_name: arguments.server_name(),
         };
         let answer = answer(&question);
         set_variables(&mut ack, message.scope(), &answer, question.fingerprint());

@@ -68,9 +68,9 @@ impl HandshakeFailure {
             }
         } else {
             if !self.is_over_limit {
-                worker.metrics().unrouted_handshakes.of(self.result).inc();
+                worker.metrics.unrouted_handshakes.of(self.result).inc();
             }
-            worker.metrics().unrouted.of(outcome).inc();
+            worker.metrics.unrouted.of(outcome).inc();
         }
         if !self.is_over_limit {
             let leaf = self.refusal.as_ref().and_then(|refusal| refusal.chain.first());

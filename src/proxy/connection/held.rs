@@ -30,7 +30,7 @@ pub(super) async fn hold(
     queries: ClientQueries,
 ) -> WaitOutcome {
     let began = Instant::now();
-    let metrics = worker.metrics();
+    let metrics = &worker.metrics;
     metrics.confirmation_waits_active.inc();
     let outcome = wait(worker, service, stream, identity, queries).await;
     metrics.confirmation_waits_active.dec();
@@ -56,7 +56,7 @@ async fn wait(
     let decided = async {
         loop {
             // Created before the check, so that no change after the check is lost.
-            let changed = worker.connections.held_changed();
+            let changed = worker.connections.held.notified();
             if let Some(outcome) = decision(worker, service, identity) {
                 return outcome;
             }
@@ -76,7 +76,7 @@ async fn wait(
 /// Why the connection waits no longer; `None` if an answer is decisive by the snapshot in use.
 fn decision(worker: &Worker, service: &Service, identity: &ClientIdentity) -> Option<WaitOutcome> {
     let snapshot = worker.snapshot();
-    let service = snapshot.current(service).filter(|_| !worker.connections.is_draining());
+    let service = snapshot.current(service).filter(|_| !worker.connections.draining.get());
     let Some(service) = service else { return Some(WaitOutcome::Stopped) };
     let (policy, now) = (&service.config.policy, SystemTime::now());
     let open = identity.with_path(|path| snapshot.guard.open_questions(policy, path, now));

@@ -263,7 +263,7 @@ impl<IO: ClientIo> AsyncWrite for KeptOpen<IO> {
     forward_io!((io) poll_write, poll_write_vectored, is_write_vectored);
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.state.take_close_check() && has_closed(self.io.tcp()) {
+        if self.state.close_check.take() && has_closed(self.io.tcp()) {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
         Pin::new(&mut self.io).poll_flush(context)
@@ -287,7 +287,7 @@ mod tests {
     use crate::proxy::open_connection::state::tests::LIMITS;
     use keygate_wire::tls_stream::TlsStream;
 
-    type Io = WithIoEvents<Box<TlsStream<TcpStream>>, Rc<ConnectionState>>;
+    type Io = WithIoEvents<Box<TlsStream<TcpStream>>, ConnectionState>;
 
     /// Maximum size of a connection's HTTP state while it is awake, in bytes, without hyper's
     /// buffers and the request in flight.

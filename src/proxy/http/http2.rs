@@ -1,12 +1,12 @@
 //! A client's HTTP/2 connection: each stream is a request, handled on a task of its own.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use h2::server::{Connection, Handshake, SendResponse};
@@ -16,6 +16,7 @@ use hyper::header::HeaderValue;
 use hyper::http::response::Parts;
 use hyper::{HeaderMap, Method, Request, Response, header};
 use keygate_wire::client_io::ClientIo;
+use keygate_wire::fields::date_now;
 use keygate_wire::gathered_io::GatheredIo;
 use keygate_wire::http2::client_frames::ClientFrames;
 use keygate_wire::http2::duplex::Http2Duplex;
@@ -53,7 +54,7 @@ const STREAMS_AT_ONCE: usize = 8;
 
 /// A client's HTTP/2 connection.
 pub(crate) struct Http2Server<IO> {
-    phase: Http2Phase<WithIoEvents<GatheredIo<IO>, Rc<ClientFrames>>>,
+    phase: Http2Phase<WithIoEvents<GatheredIo<IO>, ClientFrames>>,
     io: GatheredIo<IO>,
     http: Rc<HttpConnection>,
     frames: Rc<ClientFrames>,
@@ -345,28 +346,6 @@ fn compact(headers: &mut HeaderMap) {
             *value = copy;
         }
     }
-}
-
-thread_local! {
-    /// The second that the date was formatted for.
-    static DATE: RefCell<Option<(SystemTime, HeaderValue)>> = const { RefCell::new(None) };
-}
-
-/// The current time as a `Date` field (RFC 9110, section 6.6.1), formatted once a second.
-fn date_now() -> Option<HeaderValue> {
-    let now = SystemTime::now();
-    DATE.with_borrow_mut(|date| {
-        if let Some((second, value)) = date
-            && now.duration_since(*second).is_ok_and(|age| age < Duration::from_secs(1))
-        {
-            return Some(value.clone());
-        }
-        let value = HeaderValue::from_str(&httpdate::fmt_http_date(now)).ok()?;
-        let since_epoch = now.duration_since(SystemTime::UNIX_EPOCH).ok()?;
-        let second = SystemTime::UNIX_EPOCH + Duration::from_secs(since_epoch.as_secs());
-        *date = Some((second, value.clone()));
-        Some(value)
-    })
 }
 
 #[cfg(test)]

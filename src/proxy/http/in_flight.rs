@@ -81,7 +81,7 @@ impl HttpConnection {
         open: &Rc<OpenConnection>,
         service: Arc<Service>,
     ) -> Rc<Self> {
-        let (identity, client) = (open.identity(), open.client_key());
+        let (identity, client) = (&open.identity, open.client_key());
         Rc::new(Self {
             worker: Rc::clone(worker),
             metrics,
@@ -105,7 +105,7 @@ impl HttpConnection {
 
     /// The header fields with the client's identity, made for the first request.
     pub(crate) fn annotations(&self) -> Rc<Annotations> {
-        let identity = self.open.identity();
+        let identity = &self.open.identity;
         let new = || Rc::new(Annotations::new(&self.service.config, identity));
         Rc::clone(self.annotations.get_or_init(new))
     }
@@ -113,7 +113,7 @@ impl HttpConnection {
     /// Counts and logs that the client's connection is ended with `ENHANCE_YOUR_CALM`.
     pub(crate) fn record_misuse(&self, misuse: Misuse) {
         self.metrics.http2_misuses.inc();
-        let (peer, fingerprint) = (self.open.identity().peer(), self.open.fingerprint());
+        let (peer, fingerprint) = (self.open.identity.peer(), self.open.fingerprint());
         self.worker.refusal_log.misuse(peer, &self.service, fingerprint, misuse);
     }
 
@@ -130,7 +130,7 @@ impl HttpConnection {
 
     /// Logs that the client holds its share of the memory.
     pub(crate) fn log_over_share(&self, class: BufferClass) {
-        let (peer, fingerprint) = (self.open.identity().peer(), self.open.fingerprint());
+        let (peer, fingerprint) = (self.open.identity.peer(), self.open.fingerprint());
         self.worker.refusal_log.over_share(peer, class, fingerprint);
     }
 
@@ -138,8 +138,8 @@ impl HttpConnection {
     pub(crate) fn record_bad_request(&self, status: StatusCode, reason: &impl Display) {
         self.metrics.requests.of(CodeClass::from_status(status.as_u16())).inc();
         self.metrics.count_own_response(status.as_u16());
-        if let Some(mut record) = Record::begin(self.worker.access_log.as_ref(), None, &self.open) {
-            *record.request_line() = RequestLine::malformed();
+        let log = self.worker.access_log.as_ref();
+        if let Some(record) = Record::begin(log, None, &self.open, RequestLine::malformed) {
             record.set_status(status.as_u16());
             record.set_error(reason);
             record.set_complete(true);
@@ -149,7 +149,7 @@ impl HttpConnection {
     /// Counts and logs that the client has begun to get upstream connections of its own.
     pub(crate) fn record_isolation(&self) {
         self.metrics.upstream_isolations.inc();
-        let (peer, fingerprint) = (self.open.identity().peer(), self.open.fingerprint());
+        let (peer, fingerprint) = (self.open.identity.peer(), self.open.fingerprint());
         self.worker.refusal_log.isolation(peer, &self.service, fingerprint);
     }
 
@@ -165,8 +165,8 @@ const REQUEST: usize = (8 << 10) + MIN_READ;
 
 /// A request from its head to the end of its response. Counts as in flight while it lives.
 pub(crate) struct RequestInFlight {
-    http: Rc<HttpConnection>,
-    began: Instant,
+    pub(super) http: Rc<HttpConnection>,
+    pub(super) began: Instant,
     /// Whether the duration has been observed.
     is_observed: Cell<bool>,
     /// `None` if the request has no body.
@@ -194,14 +194,11 @@ impl RequestInFlight {
         http.open.state.begin_request(began);
         let held = Held::new(http.holder(BufferClass::Request));
         let upload = (!body.is_end_stream()).then(|| RequestUpload::new(body, began));
-        let record = Record::begin(http.worker.access_log.as_ref(), spans, &http.open);
-        let record = record.map(|mut record| {
-            *record.request_line() = request_line(parts, request_id);
-            if let Some(upload) = &upload {
-                record.set_upload(upload.clone());
-            }
-            record
-        });
+        let line = || request_line(parts, request_id);
+        let record = Record::begin(http.worker.access_log.as_ref(), spans, &http.open, line);
+        if let (Some(record), Some(upload)) = (&record, &upload) {
+            record.set_upload(upload.clone());
+        }
         Self {
             http,
             began,
@@ -250,15 +247,6 @@ impl RequestInFlight {
         if let (Some(cause), Some(record)) = (cause, self.record()) {
             record.set_error(&cause);
         }
-    }
-
-    /// The connection of the request.
-    pub(super) fn http(&self) -> &HttpConnection {
-        &self.http
-    }
-
-    pub(crate) fn began(&self) -> Instant {
-        self.began
     }
 
     /// The record; `None` if the access log is off and the request is not sampled.

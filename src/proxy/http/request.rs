@@ -160,7 +160,8 @@ fn rewrite_headers(
 ) -> Purpose {
     let upgrade = if present.connection { upgrade(parts).cloned() } else { None };
     let headers = &mut parts.headers;
-    let accepts_trailers = present.te && accepts_trailers(headers);
+    // The only member of `TE` that a proxy may forward.
+    let accepts_trailers = present.te && fields::has_token(headers, &header::TE, "trailers");
     fields::remove_hop_by_hop(headers);
     headers::remove_identity(headers, status_header);
     if present.content_length {
@@ -201,7 +202,7 @@ fn rewrite_headers(
 /// a no-break space is `h2c` there.
 fn upgrade(parts: &Parts) -> Option<&HeaderValue> {
     let is_upgrade = parts.version == Version::HTTP_11
-        && has_token(&parts.headers, &header::CONNECTION, "upgrade");
+        && fields::has_token(&parts.headers, &header::CONNECTION, "upgrade");
     let mut fields = parts.headers.get_all(header::UPGRADE).iter().filter(|_| is_upgrade);
     let field = fields.next()?;
     let mut protocols = field.to_str().ok()?.split(',');
@@ -223,17 +224,6 @@ fn is_other_protocol(protocol: &str) -> bool {
     };
     let carries_requests = ["h2", "h3", "http", "spdy", "tls"].into_iter().any(begins_with);
     !carries_requests && is_token(name) && is_token(version)
-}
-
-/// Whether the client accepts trailers: the only member of `TE` that a proxy may forward.
-fn accepts_trailers(headers: &HeaderMap) -> bool {
-    has_token(headers, &header::TE, "trailers")
-}
-
-fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
-    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
-    let mut tokens = values.flat_map(|value| value.split(','));
-    tokens.any(|found| found.trim().eq_ignore_ascii_case(token))
 }
 
 impl HttpConnection {

@@ -18,26 +18,19 @@ use crate::proxy::upstream::error::UpstreamError;
 /// The status for a request that got no response from the upstream.
 pub(crate) fn status_of(error: &UpstreamError) -> StatusCode {
     match error {
-        UpstreamError::ChangedProtocol
-        | UpstreamError::EndedUnused
-        | UpstreamError::Http2ResponseHead
+        UpstreamError::Connect(_)
         | UpstreamError::Protocol(_)
-        | UpstreamError::ResponseHead
-        | UpstreamError::SharedConnection(_)
-        | UpstreamError::UnexpectedUpgrade
-        | UpstreamError::UpgradeRefused => StatusCode::BAD_GATEWAY,
-        UpstreamError::Client(ClientFault::Broken) | UpstreamError::Host => StatusCode::BAD_REQUEST,
+        | UpstreamError::Response(_)
+        | UpstreamError::SharedConnection(_) => StatusCode::BAD_GATEWAY,
+        UpstreamError::Client(ClientFault::Broken) => StatusCode::BAD_REQUEST,
         UpstreamError::Client(ClientFault::Stalled) => StatusCode::REQUEST_TIMEOUT,
         UpstreamError::Client(ClientFault::TooLarge) => StatusCode::PAYLOAD_TOO_LARGE,
         UpstreamError::Dial(error) if error.is_shortage() => StatusCode::SERVICE_UNAVAILABLE,
         UpstreamError::Dial(error) if error.is_timeout() => StatusCode::GATEWAY_TIMEOUT,
         UpstreamError::Dial(_) => StatusCode::BAD_GATEWAY,
-        UpstreamError::NoExtendedConnect => StatusCode::NOT_IMPLEMENTED,
-        UpstreamError::RequestHead => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-        UpstreamError::ClientShare
-        | UpstreamError::ConnectionLimit
-        | UpstreamError::NoHealthyServer => StatusCode::SERVICE_UNAVAILABLE,
+        UpstreamError::Request(status, _) => *status,
         UpstreamError::ResponseTimeout(_) => StatusCode::GATEWAY_TIMEOUT,
+        UpstreamError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
     }
 }
 

@@ -48,9 +48,7 @@ pub(crate) async fn carry_connection<IO>(
     };
     drop(guard);
     if let Some(record) = record {
-        let mut bytes = state.tunnel_bytes();
-        bytes.from_client = bytes.from_client.saturating_add(early.len() as u64);
-        record.set_tunnel(bytes, end);
+        record.set_tunnel(state.tunnel_bytes.get().plus(early.len(), 0), end);
     }
 }
 
@@ -150,11 +148,7 @@ impl Traffic {
     }
 
     fn add(&self, from_client: usize, to_client: usize) {
-        let bytes = self.bytes.get();
-        self.bytes.set(TunnelBytes {
-            from_client: bytes.from_client.saturating_add(from_client as u64),
-            to_client: bytes.to_client.saturating_add(to_client as u64),
-        });
+        self.bytes.set(self.bytes.get().plus(from_client, to_client));
         self.last_byte.set(Instant::now());
         self.http.glitches.record_piece();
     }

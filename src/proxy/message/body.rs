@@ -111,7 +111,7 @@ pub(crate) type RequestUpload = Upload<Incoming>;
 pub(crate) struct RequestBody {
     incoming: Option<Incoming>,
     /// `None` if the body is empty.
-    upload: Option<RequestUpload>,
+    pub(crate) upload: Option<RequestUpload>,
     status_header: Rc<HeaderName>,
     /// How many more bytes `max_body_size` allows.
     remaining: Option<u64>,
@@ -121,7 +121,7 @@ pub(crate) struct RequestBody {
     /// Whether the client waits for `100 Continue` before it sends the body.
     expects_continue: bool,
     /// The fields that the head of the request gets when it is sent.
-    own_fields: Option<OwnFields>,
+    pub(crate) own_fields: Option<OwnFields>,
     /// `None` if the request is not sampled.
     failed_attempts: Option<Rc<FailedAttempts>>,
 }
@@ -173,11 +173,6 @@ impl RequestBody {
         self
     }
 
-    /// Takes the fields to add to the head of the request.
-    pub(crate) fn take_own_fields(&mut self) -> Option<OwnFields> {
-        self.own_fields.take()
-    }
-
     /// The body of a second request, without its upload, and the upload.
     fn second(&mut self) -> (Self, Option<KeptUpload>) {
         let kept = match (self.incoming.take(), &self.upload) {
@@ -209,11 +204,6 @@ impl RequestBody {
     /// follows the body. On an HTTP/2 stream nothing follows.
     pub(crate) fn outlives_response(&self) -> bool {
         !matches!(self.informational, Some(InformationalSender::Http2(_)))
-    }
-
-    /// The state of the upload; `None` if the body is empty.
-    pub(crate) fn upload(&self) -> Option<RequestUpload> {
-        self.upload.clone()
     }
 
     fn fail(&self, fault: ClientFault) -> Poll<Option<Result<Frame<Bytes>, ClientFault>>> {

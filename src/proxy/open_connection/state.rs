@@ -30,17 +30,17 @@ const DRAIN_GRACE: Duration = Duration::from_secs(1);
 /// The activity of one connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionState {
-    kind: Cell<ConnectionKind>,
+    pub(crate) kind: Cell<ConnectionKind>,
     phase: Cell<ActivityPhase>,
     in_flight: Cell<InFlight>,
     /// When a piece of a body last went from or to the client.
     body_moved: Cell<Instant>,
     /// Since when bytes for the client wait, and none could be written.
     blocked_since: Cell<Option<Instant>>,
-    /// Whether the client has ended its stream as TLS demands.
-    client_has_closed: Cell<bool>,
+    /// Whether the client has sent `close_notify`, and all bytes before it were read.
+    pub(crate) client_has_closed: Cell<bool>,
     /// Whether the next flush looks for the close of the client.
-    close_check: Cell<bool>,
+    pub(crate) close_check: Cell<bool>,
     /// The close that the connection must carry out at its next poll.
     close: Cell<Option<Close>>,
     waker: AtomicWaker,
@@ -48,7 +48,8 @@ pub(crate) struct ConnectionState {
     deadline: Cell<Option<Instant>>,
     opened: Instant,
     timeouts: ConnectionTimeouts,
-    tunnel_bytes: Cell<TunnelBytes>,
+    /// The bytes that the connection has carried since it became a tunnel.
+    pub(crate) tunnel_bytes: Cell<TunnelBytes>,
     is_draining: Cell<bool>,
     rest: Cell<Rest>,
     /// Whether the worker has the connection in its list of those that have buffers.
@@ -96,6 +97,16 @@ pub(crate) struct TunnelBytes {
     pub(crate) to_client: u64,
 }
 
+impl TunnelBytes {
+    /// These bytes, and further ones.
+    pub(crate) fn plus(self, from_client: usize, to_client: usize) -> Self {
+        Self {
+            from_client: self.from_client.saturating_add(from_client as u64),
+            to_client: self.to_client.saturating_add(to_client as u64),
+        }
+    }
+}
+
 /// How a worker closes a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Close {
@@ -138,11 +149,6 @@ impl ConnectionState {
         })
     }
 
-    /// The protocol on the connection at this time.
-    pub(crate) fn kind(&self) -> ConnectionKind {
-        self.kind.get()
-    }
-
     /// Records that the connection has upgraded from HTTP/1.1.
     pub(crate) fn become_tunnel(&self) {
         self.kind.set(ConnectionKind::Tunnel);
@@ -164,11 +170,6 @@ impl ConnectionState {
     pub(crate) fn take_close(&self, context: &Context<'_>) -> Option<Close> {
         self.waker.register(context.waker());
         self.close.take()
-    }
-
-    /// Whether the next flush must look for the close of the client, once.
-    pub(crate) fn take_close_check(&self) -> bool {
-        self.close_check.take()
     }
 
     /// Ready when a close has been requested. The close stays for [`Self::take_close`].
@@ -283,11 +284,6 @@ impl ConnectionState {
         self.timeouts.max_age.map(|age| self.opened + age)
     }
 
-    /// The bytes that the connection has carried since it became a tunnel.
-    pub(crate) fn tunnel_bytes(&self) -> TunnelBytes {
-        self.tunnel_bytes.get()
-    }
-
     fn record_write(&self, count: usize) {
         self.add_tunnel_bytes(0, count);
         // The tail of a response is written after its request has ended. A client that reads it is
@@ -316,24 +312,13 @@ impl ConnectionState {
         if self.kind.get() != ConnectionKind::Tunnel {
             return;
         }
-        let bytes = self.tunnel_bytes.get();
-        self.tunnel_bytes.set(TunnelBytes {
-            from_client: bytes.from_client.saturating_add(from_client as u64),
-            to_client: bytes.to_client.saturating_add(to_client as u64),
-        });
+        self.tunnel_bytes.set(self.tunnel_bytes.get().plus(from_client, to_client));
         self.phase.set(ActivityPhase::Idle(Instant::now()));
     }
 }
 
 fn has_passed(now: Instant, since: Instant, timeout: Duration) -> bool {
     now.saturating_duration_since(since) >= timeout
-}
-
-impl ConnectionState {
-    /// Whether the client has sent `close_notify`, and all bytes before it were read.
-    pub(crate) fn client_has_closed(&self) -> bool {
-        self.client_has_closed.get()
-    }
 }
 
 impl IoEvents for ConnectionState {

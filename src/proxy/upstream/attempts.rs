@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::ejection::ServerFailure;
 use super::error::{SendError, UpstreamError};
 use super::server::UpstreamServer;
-use super::{RequestFailure, Upstream, UpstreamResponse};
+use super::{RequestFailure, Upstream};
 use crate::proxy::message::body::{OutgoingRequest, RequestBody};
 
 /// The attempts of one request: one server after another, until a part of the request was sent.
@@ -38,16 +38,18 @@ impl<'a> Attempts<'a> {
     }
 
     /// Attempts of a request for an upgrade.
-    pub(super) fn of_upgrade(self) -> Self {
+    pub(super) fn for_upgrade(self) -> Self {
         Self { is_upgrade: true, ..self }
     }
 
-    pub(super) async fn send(
+    /// Sends a request by `send` to one server after another.
+    pub(super) async fn send<T>(
         &mut self,
         mut request: OutgoingRequest,
-    ) -> Result<UpstreamResponse, RequestFailure> {
+        send: impl AsyncFn(Rc<UpstreamServer>, OutgoingRequest) -> Result<T, SendError>,
+    ) -> Result<T, RequestFailure> {
         loop {
-            match self.next(Some(request.body()))?.send(self.client, request).await {
+            match send(self.next(Some(request.body()))?, request).await {
                 Ok(response) => return Ok(response),
                 Err(SendError::MaybeSent(error)) => return Err(self.give_up(error)),
                 Err(SendError::NotSent(unsent, error)) => {
@@ -64,7 +66,7 @@ impl<'a> Attempts<'a> {
         body: Option<&RequestBody>,
     ) -> Result<Rc<UpstreamServer>, RequestFailure> {
         let Some((index, server)) = self.upstream.choose(&self.tried) else {
-            let error = self.last_error.take().unwrap_or(UpstreamError::NoHealthyServer);
+            let error = self.last_error.take().unwrap_or(UpstreamError::NO_HEALTHY_SERVER);
             return Err(self.failure(error));
         };
         self.tried.has_ejected |= server.is_ejected();

@@ -1,8 +1,7 @@
 //! Connecting to a server of an upstream: TCP or a Unix socket, with or without TLS.
 
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{fmt, io};
 
 use keygate_core::regular_file::cause;
@@ -17,11 +16,11 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::server_state::{OpenConnection, ServerState};
+use super::server_state::ServerState;
 use crate::config::{
-    AlpnProtocol, Scheme, ServerAddress, ServerConfig, UpstreamConfig, UpstreamHttp,
+    AlpnProtocol, Scheme, ServerAddress, ServerConfig, ServiceConfig, UpstreamConfig, UpstreamHttp,
 };
-use crate::resolver::{HostAddresses, ResolveError, Resolver};
+use crate::resolver::{ConnectError, ResolveError, Resolver};
 
 /// A connection to a server: TCP or a Unix socket, with or without TLS.
 pub(crate) trait Io: AsyncRead + AsyncWrite + fmt::Debug + Unpin {
@@ -43,9 +42,6 @@ impl Io for TlsStream<TcpStream> {
 }
 
 impl Io for UnixStream {}
-
-#[cfg(test)]
-impl Io for tokio::io::DuplexStream {}
 
 /// The version of HTTP that a server speaks on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,12 +72,13 @@ pub(crate) struct ConnectionGuard {
     /// The share of the client, if the connection is for one client.
     share: Option<ShareGuard>,
     metric: IntGauge,
-    _open: OpenConnection,
+    server: Arc<ServerState>,
 }
 
 impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.metric.dec();
+        self.server.end_connection();
     }
 }
 
@@ -118,29 +115,19 @@ impl ConnectionLimit {
             return None;
         }
         metric.inc();
-        let (_count, metric) = (self.open.enter(), metric.clone());
-        Some(ConnectionGuard { _count, share, metric, _open: server.connect() })
+        server.begin_connection();
+        let (_count, metric, server) = (self.open.enter(), metric.clone(), Arc::clone(server));
+        Some(ConnectionGuard { _count, share, metric, server })
     }
 }
 
 /// Opens connections to one server.
 #[derive(Debug)]
 pub(crate) struct Dialer {
+    service: Arc<ServiceConfig>,
     server: ServerConfig,
     tls: Option<ServerTls>,
-    connect_timeout: Duration,
-    /// Maximum time that sent bytes of HTTP wait for an acknowledgement.
-    unacknowledged: Duration,
-    host: ServerHost,
     resolver: Resolver,
-}
-
-/// The host of a server.
-#[derive(Debug)]
-enum ServerHost {
-    Address(HostAddresses),
-    Name(String),
-    Unix,
 }
 
 #[derive(Debug)]
@@ -151,9 +138,6 @@ struct ServerTls {
     /// The name in the server's certificate; `None` if the address has none.
     name: Option<ServerName<'static>>,
 }
-
-/// Minimum time to connect to one of several addresses, unless `connect_timeout` ends before.
-const MIN_CONNECT_TIME: Duration = Duration::from_millis(500);
 
 /// An error while connecting to a server.
 #[derive(Debug, thiserror::Error)]
@@ -212,18 +196,12 @@ const SHORTAGES: [i32; 5] =
 
 impl Dialer {
     pub(crate) fn new(
-        upstream: &UpstreamConfig,
+        service: &Arc<ServiceConfig>,
         server: &ServerConfig,
         tls: Option<&Arc<ClientConfig>>,
         resolver: &Resolver,
     ) -> Self {
-        let host = match &server.address {
-            ServerAddress::Tcp { host, .. } => match host.parse::<IpAddr>() {
-                Ok(address) => ServerHost::Address([SocketAddr::new(address, 0)].into()),
-                Err(_) => ServerHost::Name(host.clone()),
-            },
-            ServerAddress::Unix(_) => ServerHost::Unix,
-        };
+        let upstream = &service.upstream;
         let named = upstream.tls.as_ref().and_then(|tls| tls.server_name.clone());
         let name = named.or_else(|| match &server.address {
             ServerAddress::Tcp { host, .. } => Some(host.clone()),
@@ -240,82 +218,29 @@ impl Dialer {
             let name = name.and_then(|name| ServerName::try_from(name).ok());
             ServerTls { config: Arc::clone(config), http1, name }
         });
-        Self {
-            server: server.clone(),
-            tls,
-            connect_timeout: upstream.connect_timeout,
-            unacknowledged: upstream.response_timeout.max(upstream.body_timeout),
-            host,
-            resolver: resolver.clone(),
-        }
+        let service = Arc::clone(service);
+        Self { service, server: server.clone(), tls, resolver: resolver.clone() }
     }
 
     pub(crate) fn server(&self) -> &ServerConfig {
         &self.server
     }
 
-    pub(crate) fn connect_timeout(&self) -> Duration {
-        self.connect_timeout
+    /// The upstream of the server.
+    pub(crate) fn upstream(&self) -> &UpstreamConfig {
+        &self.service.upstream
     }
 
-    /// Opens a connection, over any version that the server speaks.
-    pub(crate) async fn dial(&self) -> Result<Dialed, DialError> {
-        self.with_timeout(self.connect(Offer::AnyVersion)).await
-    }
-
-    /// Opens a connection for HTTP/1.1.
-    pub(crate) async fn dial_http1(&self) -> Result<Box<dyn Io>, DialError> {
-        self.with_timeout(self.connect(Offer::Http1Only)).await.map(|dialed| dialed.io)
-    }
-
-    async fn with_timeout(
-        &self,
-        connecting: impl Future<Output = Result<Dialed, DialError>>,
-    ) -> Result<Dialed, DialError> {
-        timeout(self.connect_timeout, connecting).await.map_err(|_| self.timed_out())?
-    }
-
-    /// Connects to the first address that accepts. Each has an equal part of the remaining time,
-    /// but at least [`MIN_CONNECT_TIME`], so that one that does not respond leaves time for the
-    /// next.
-    async fn connect_tcp(&self, port: u16) -> Result<TcpStream, DialError> {
-        let began = Instant::now();
-        let connect = |source| DialError::Connect { server: self.server.to_string(), source };
-        let addresses = self.addresses().await?;
-        let mut last_error = io::ErrorKind::AddrNotAvailable.into();
-        for (index, mut address) in addresses.iter().copied().enumerate() {
-            address.set_port(port);
-            let left = self.connect_timeout.saturating_sub(began.elapsed());
-            let part = left / u32::try_from(addresses.len() - index).unwrap_or(u32::MAX);
-            match timeout(part.max(MIN_CONNECT_TIME.min(left)), TcpStream::connect(address)).await {
-                Ok(Ok(tcp)) => return Ok(tcp),
-                Ok(Err(error)) => last_error = error,
-                Err(_) => last_error = io::ErrorKind::TimedOut.into(),
-            }
-        }
-        if last_error.kind() == io::ErrorKind::TimedOut {
-            return Err(self.timed_out());
-        }
-        Err(connect(last_error))
-    }
-
-    async fn addresses(&self) -> Result<HostAddresses, DialError> {
-        match &self.host {
-            ServerHost::Address(address) => Ok(Arc::clone(address)),
-            ServerHost::Name(name) => {
-                let resolved = self.resolver.resolve(name, self.connect_timeout).await;
-                resolved.map_err(|source| DialError::Resolve {
-                    server: self.server.to_string(),
-                    source,
-                })
-            }
-            ServerHost::Unix => Ok(HostAddresses::from([])),
-        }
+    /// Opens a connection within `connect_timeout`.
+    pub(crate) async fn dial(&self, offer: Offer) -> Result<Dialed, DialError> {
+        let dialed = timeout(self.upstream().connect_timeout, self.connect(offer)).await;
+        dialed.map_err(|_| self.timed_out())?
     }
 
     /// The error of a server that did not respond within `connect_timeout`.
     pub(crate) fn timed_out(&self) -> DialError {
-        DialError::Timeout { server: self.server.to_string(), timeout: self.connect_timeout }
+        let timeout = self.upstream().connect_timeout;
+        DialError::Timeout { server: self.server.to_string(), timeout }
     }
 
     async fn connect(&self, offer: Offer) -> Result<Dialed, DialError> {
@@ -328,12 +253,25 @@ impl Dialer {
                 let unix = UnixStream::connect(path).await.map_err(connect)?;
                 return Ok(Dialed { io: Box::new(unix), version });
             }
-            ServerAddress::Tcp { port, .. } => self.connect_tcp(*port).await?,
+            ServerAddress::Tcp { host, port } => {
+                let limit = self.upstream().connect_timeout;
+                let tcp = self.resolver.connect(host, *port, limit, |_| Ok(())).await;
+                tcp.map_err(|error| match error {
+                    ConnectError::Io(error) if error.kind() == io::ErrorKind::TimedOut => {
+                        self.timed_out()
+                    }
+                    ConnectError::Io(error) => connect(error),
+                    ConnectError::Resolve(source) => {
+                        DialError::Resolve { server: server(), source }
+                    }
+                })?
+            }
         };
         tcp.set_nodelay(true).map_err(connect)?;
         // A server may stop reading from a tunnel for longer than any timeout of HTTP.
         let is_tunnel = offer == Offer::Http1Only || !self.server.scheme.is_http();
-        let unacknowledged = (!is_tunnel).then_some(self.unacknowledged);
+        let UpstreamConfig { response_timeout, body_timeout, .. } = *self.upstream();
+        let unacknowledged = (!is_tunnel).then_some(response_timeout.max(body_timeout));
         detect_dead_peer(&tcp, unacknowledged).map_err(connect)?;
         let Some(tls) = &self.tls else {
             return Ok(Dialed { io: Box::new(tcp), version });
@@ -353,8 +291,28 @@ impl Dialer {
 
 /// The versions of HTTP that the TLS handshake offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Offer {
+pub(crate) enum Offer {
     AnyVersion,
     /// HTTP/1.1, for a connection that becomes a tunnel.
     Http1Only,
+}
+
+#[cfg(test)]
+impl Io for tokio::io::DuplexStream {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_open_connection_counts_in_the_limit_the_metric_and_the_state_of_its_server() {
+        let (limit, server) = (ConnectionLimit::new(1), Arc::<ServerState>::default());
+        let metric = IntGauge::new("name", "help").unwrap();
+        let guard = limit.enter(&metric, &server, None).unwrap();
+        assert!(limit.is_reached() && limit.enter(&metric, &server, None).is_none());
+        assert_eq!((metric.get(), server.connections()), (1, 1));
+        drop(guard);
+        assert_eq!((metric.get(), server.connections()), (0, 0));
+        assert!(!limit.is_reached() && server.is_known());
+    }
 }

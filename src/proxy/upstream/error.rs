@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::StatusCode;
 use keygate_core::regular_file::without_numbers;
 use keygate_wire::incoming::{Http1Error, HttpError};
 use keygate_wire::upload::ClientFault;
@@ -15,63 +16,69 @@ use crate::proxy::message::body::OutgoingRequest;
 /// The reason why a request got no response.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(crate) enum UpstreamError {
-    #[error("the server no longer speaks HTTP/2")]
-    ChangedProtocol,
     #[error(transparent)]
     Client(ClientFault),
-    #[error("the client holds its share of the upstream connections")]
-    ClientShare,
-    #[error("upstream connection limit reached")]
-    ConnectionLimit,
+    /// The server has ended a connection before a request, or has selected another protocol.
+    #[error("{0}")]
+    Connect(&'static str),
     #[error(transparent)]
     Dial(Arc<DialError>),
-    #[error("the server ended a new HTTP/2 connection before a request")]
-    EndedUnused,
-    #[error("the Host field is not a valid HTTP/2 authority")]
-    Host,
-    /// h2 has one error for both.
-    #[error("the response head over HTTP/2 is malformed or larger than 64 KiB")]
-    Http2ResponseHead,
-    #[error("the server does not support extended CONNECT")]
-    NoExtendedConnect,
-    #[error("no healthy upstream server")]
-    NoHealthyServer,
     #[error("the upstream connection failed: {}", without_numbers(&.0.to_string()))]
     Protocol(#[source] Arc<HttpError>),
-    #[error("the request head is larger than the server accepts over HTTP/2")]
-    RequestHead,
-    #[error("the response head is larger than 128 KiB or has more than 100 fields")]
-    ResponseHead,
+    /// The request cannot be sent to this server, with the status for the client.
+    #[error("{1}")]
+    Request(StatusCode, &'static str),
+    /// The server has sent another response than the protocol permits.
+    #[error("{0}")]
+    Response(&'static str),
     #[error("no response within {0:?}")]
     ResponseTimeout(Duration),
     /// Another request has counted the failure against the server.
     #[error("the upstream connection failed: {}", without_numbers(&.0.to_string()))]
     SharedConnection(#[source] Arc<HttpError>),
-    #[error("upstream switched to a protocol that was not requested")]
-    UnexpectedUpgrade,
-    #[error("upstream refused the protocol upgrade")]
-    UpgradeRefused,
+    /// There is no server or no connection for the request.
+    #[error("{0}")]
+    Unavailable(&'static str),
 }
 
 impl UpstreamError {
+    pub(crate) const CHANGED_PROTOCOL: Self = Self::Connect("the server no longer speaks HTTP/2");
+    pub(crate) const CLIENT_SHARE: Self =
+        Self::Unavailable("the client holds its share of the upstream connections");
+    pub(crate) const CONNECTION_LIMIT: Self =
+        Self::Unavailable("upstream connection limit reached");
+    pub(crate) const ENDED_UNUSED: Self =
+        Self::Connect("the server ended a new HTTP/2 connection before a request");
+    pub(crate) const HOST: Self =
+        Self::Request(StatusCode::BAD_REQUEST, "the Host field is not a valid HTTP/2 authority");
+    /// h2 has one error for both.
+    const HTTP2_RESPONSE_HEAD: Self =
+        Self::Response("the response head over HTTP/2 is malformed or larger than 64 KiB");
+    pub(crate) const NO_EXTENDED_CONNECT: Self =
+        Self::Request(StatusCode::NOT_IMPLEMENTED, "the server does not support extended CONNECT");
+    pub(crate) const NO_HEALTHY_SERVER: Self = Self::Unavailable("no healthy upstream server");
+    pub(crate) const REQUEST_HEAD: Self = Self::Request(
+        StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        "the request head is larger than the server accepts over HTTP/2",
+    );
+    const RESPONSE_HEAD: Self =
+        Self::Response("the response head is larger than 128 KiB or has more than 100 fields");
+    pub(crate) const UNEXPECTED_UPGRADE: Self =
+        Self::Response("upstream switched to a protocol that was not requested");
+    pub(crate) const UPGRADE_REFUSED: Self =
+        Self::Response("upstream refused the protocol upgrade");
+
     /// The label of the failure metric; `None` for a fault of the client.
     pub(crate) fn kind(&self) -> Option<UpstreamFailure> {
         Some(match self {
-            Self::Client(_) | Self::Host | Self::NoExtendedConnect | Self::RequestHead => {
-                return None;
-            }
+            Self::Client(_) | Self::Request(..) => return None,
             Self::Dial(error) if error.is_shortage() => UpstreamFailure::Unavailable,
-            Self::ChangedProtocol | Self::Dial(_) | Self::EndedUnused => UpstreamFailure::Connect,
-            Self::ClientShare | Self::ConnectionLimit | Self::NoHealthyServer => {
-                UpstreamFailure::Unavailable
+            Self::Connect(_) | Self::Dial(_) => UpstreamFailure::Connect,
+            Self::Protocol(_) | Self::Response(_) | Self::SharedConnection(_) => {
+                UpstreamFailure::Response
             }
-            Self::Http2ResponseHead
-            | Self::Protocol(_)
-            | Self::ResponseHead
-            | Self::SharedConnection(_)
-            | Self::UnexpectedUpgrade
-            | Self::UpgradeRefused => UpstreamFailure::Response,
             Self::ResponseTimeout(_) => UpstreamFailure::Timeout,
+            Self::Unavailable(_) => UpstreamFailure::Unavailable,
         })
     }
 
@@ -86,22 +93,14 @@ impl UpstreamError {
     /// a client can choose a slow page. `None` also for shortages of this process.
     pub(crate) fn server_failure(&self) -> Option<ServerFailure> {
         match self {
-            Self::ChangedProtocol | Self::EndedUnused => Some(ServerFailure::Connect),
+            Self::Connect(_) => Some(ServerFailure::Connect),
             Self::Dial(error) => error.is_of_server().then_some(ServerFailure::Connect),
-            Self::Http2ResponseHead
-            | Self::Protocol(_)
-            | Self::ResponseHead
-            | Self::UnexpectedUpgrade
-            | Self::UpgradeRefused => Some(ServerFailure::Response),
+            Self::Protocol(_) | Self::Response(_) => Some(ServerFailure::Response),
             Self::Client(_)
-            | Self::ClientShare
-            | Self::ConnectionLimit
-            | Self::Host
-            | Self::NoExtendedConnect
-            | Self::NoHealthyServer
-            | Self::RequestHead
+            | Self::Request(..)
             | Self::ResponseTimeout(_)
-            | Self::SharedConnection(_) => None,
+            | Self::SharedConnection(_)
+            | Self::Unavailable(_) => None,
         }
     }
 }
@@ -115,8 +114,8 @@ impl From<DialError> for UpstreamError {
 impl From<HttpError> for UpstreamError {
     fn from(error: HttpError) -> Self {
         match error {
-            HttpError::Exchange(Http1Error::HeadTooLarge) => Self::ResponseHead,
-            HttpError::Http2(error) if is_broken_stream(&error) => Self::Http2ResponseHead,
+            HttpError::Exchange(Http1Error::HeadTooLarge) => Self::RESPONSE_HEAD,
+            HttpError::Http2(error) if is_broken_stream(&error) => Self::HTTP2_RESPONSE_HEAD,
             error @ (HttpError::ContentLength(_)
             | HttpError::Exchange(_)
             | HttpError::Http1(_)
@@ -137,25 +136,4 @@ pub(crate) enum SendError {
     MaybeSent(UpstreamError),
     /// The server has read nothing: another one may get the request.
     NotSent(OutgoingRequest, UpstreamError),
-}
-
-/// The error of a connection on which a request got no response.
-#[derive(Debug)]
-pub(crate) struct ExchangeError {
-    /// The request, if nothing of it was sent.
-    pub(crate) unsent: Option<OutgoingRequest>,
-    pub(crate) error: HttpError,
-}
-
-impl ExchangeError {
-    /// The error of a request that may have been sent.
-    pub(crate) fn maybe_sent(error: impl Into<HttpError>) -> Self {
-        Self { unsent: None, error: error.into() }
-    }
-}
-
-impl From<Http1Error> for ExchangeError {
-    fn from(error: Http1Error) -> Self {
-        Self::maybe_sent(error)
-    }
 }

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{debug, info, warn};
 
-use super::dial::{DialError, Dialed, Dialer, HttpVersion, Io};
+use super::dial::{DialError, Dialed, Dialer, HttpVersion, Io, Offer};
 use super::server_state::{ServerState, ServerStates};
 use crate::config::HealthCheckConfig;
 use crate::metrics::ControlMetrics;
@@ -83,7 +83,7 @@ fn start_checks(
             state.set_healthy(true); // no check is configured any more
             continue;
         };
-        let dialer = Dialer::new(upstream, server, service.upstream_tls.as_ref(), resolver);
+        let dialer = Dialer::new(&service.config, server, service.upstream_tls.as_ref(), resolver);
         let metrics = metrics.clone();
         tasks.spawn_local(async move {
             check_forever(&name, &dialer, &check, &state, &metrics).await;
@@ -149,7 +149,7 @@ enum CheckError {
 
 /// Connects, and requests `path` if there is one.
 async fn check(dialer: &Dialer, path: Option<&str>) -> Result<(), CheckError> {
-    let Dialed { io, version } = dialer.dial().await?;
+    let Dialed { io, version } = dialer.dial(Offer::AnyVersion).await?;
     let Some(path) = path else { return Ok(()) };
     let host = dialer.server().address.to_string();
     let status = match version {

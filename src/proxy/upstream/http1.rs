@@ -84,7 +84,7 @@ impl Http1Connection {
 
     /// Whether the server has sent a byte since the last request began.
     pub(crate) fn has_received(&self) -> bool {
-        self.stream.borrow().has_received()
+        self.stream.borrow().has_received
     }
 
     /// The connection, after the server has switched to another protocol.

@@ -24,7 +24,7 @@ use keygate_wire::http2::frames::FrameScan;
 use keygate_wire::http2::receive::ReceivedBody;
 use keygate_wire::http2::send::{BackgroundSend, SendBody, SendEnd};
 use keygate_wire::http2::send_window::{SendWindow, WindowShare};
-use keygate_wire::incoming::Incoming;
+use keygate_wire::incoming::{HttpError, Incoming};
 use keygate_wire::io_events::{IoEvents, WithIoEvents};
 use keygate_wire::permit::ClientKey;
 
@@ -32,7 +32,7 @@ pub(crate) use self::head::prepare;
 use self::head::response_head;
 use self::server_settings::ServerSettings;
 use super::dial::{ConnectionGuard, Io};
-use super::error::ExchangeError;
+use crate::config::UpstreamConfig;
 use crate::proxy::message::body::OutgoingRequest;
 
 /// Flow-control window of the connection, in bytes. It is the maximum, because a client that reads
@@ -84,15 +84,6 @@ struct SharedState {
     on_change: Box<dyn Fn()>,
 }
 
-/// How a request is sent.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct SendOptions {
-    /// Maximum time for which the server takes nothing of an upload after its response.
-    pub(crate) stall_timeout: Duration,
-    /// Whether the trailers of the request are sent.
-    pub(crate) sends_trailers: bool,
-}
-
 impl Http2Connection {
     /// Starts HTTP/2 on a connection. Calls `on_change` after each change of the stream limit, and
     /// at the end of the connection.
@@ -116,9 +107,9 @@ impl Http2Connection {
             on_change: Box::new(on_change),
         });
         // The guard counts the connection as long as its socket is open.
-        let written = RefCell::new(FrameScan::of_client());
+        let written = RefCell::new(FrameScan::with_preface());
         let io = ServerIo { shared: Rc::clone(&shared), written, _guard: guard };
-        let io = WithIoEvents::new(socket, io);
+        let io = WithIoEvents::new(socket, Rc::new(io));
         let (sender, mut connection) = Builder::new()
             .enable_push(false)
             .initial_max_send_streams(INITIAL_STREAMS)
@@ -265,18 +256,18 @@ impl Http2Connection {
 
     /// Sends a request on the connection of `slot`, and waits for the head of the response. The
     /// slot is shared with the upload, which may last longer than the response. The stream is reset
-    /// if the server takes nothing of the upload for `stall_timeout` after the response.
+    /// if the server takes nothing of the upload for `response_timeout` after the response.
     pub(crate) async fn send<S: AsMut<Self> + AsRef<Self> + Debug + 'static>(
         (client, request): (ClientKey, OutgoingRequest),
         mut slot: S,
-        options: SendOptions,
-    ) -> Result<(Response<Incoming>, Rc<S>), ExchangeError> {
+        upstream: &UpstreamConfig,
+    ) -> Result<(Response<Incoming>, Rc<S>), HttpError> {
         let (head, body) = request.into_parts();
         let head = Request::from_parts(head, ());
         let is_bodiless = body.is_end_stream();
         let (informational, outlives_response) = (body.informational(), body.outlives_response());
         let sent = slot.as_mut().sender.send_request(head, is_bodiless);
-        let (mut response, stream) = sent.map_err(ExchangeError::maybe_sent)?;
+        let (mut response, stream) = sent?;
         slot.as_mut().begin_request(client);
         slot.as_mut().open_halves.set(if is_bodiless { 1 } else { 2 });
         let share = (!is_bodiless).then(|| slot.as_mut().begin_upload(client, &stream));
@@ -284,7 +275,7 @@ impl Http2Connection {
         let upload = if let Some(share) = share {
             let held = Rc::clone(&slot);
             let mut sending = SendBody::new(body, stream, Reason::CANCEL).with_share(share);
-            if !options.sends_trailers {
+            if !upstream.request_trailers {
                 sending = sending.without_trailers();
             }
             let end = move |end| match end {
@@ -292,7 +283,8 @@ impl Http2Connection {
                 SendEnd::Complete => (*held).as_ref().end_half(),
                 SendEnd::Reset => (*held).as_ref().end_stream_by_server(),
             };
-            BackgroundSend::start(sending, outlives_response, options.stall_timeout, end).await
+            let timeout = upstream.response_timeout;
+            BackgroundSend::start(sending, outlives_response, timeout, end).await
         } else {
             None
         };
@@ -302,8 +294,8 @@ impl Http2Connection {
                 (*slot).as_ref().end_stream_by_server();
             }
         });
-        let (mut head, stream) = response.map_err(ExchangeError::maybe_sent)?.into_parts();
-        normalize_content_length(&mut head.headers).map_err(ExchangeError::maybe_sent)?;
+        let (mut head, stream) = response?.into_parts();
+        normalize_content_length(&mut head.headers)?;
         let body = ReceivedBody::new(stream, &head.headers).with_upload(upload);
         Ok((Response::from_parts(head, Incoming::Http2(body)), slot))
     }
@@ -313,15 +305,15 @@ impl Http2Connection {
         &mut self,
         client: ClientKey,
         request: OutgoingRequest,
-    ) -> Result<(Response<Incoming>, Option<Http2Duplex>), ExchangeError> {
+    ) -> Result<(Response<Incoming>, Option<Http2Duplex>), HttpError> {
         let (head, body) = request.into_parts();
         let head = Request::from_parts(head, ());
         let sent = self.sender.send_request(head, false);
-        let (mut response, send) = sent.map_err(ExchangeError::maybe_sent)?;
+        let (mut response, send) = sent?;
         self.begin_request(client);
         let response = response_head(&mut response, body.informational()).await;
-        let (mut head, receive) = response.map_err(ExchangeError::maybe_sent)?.into_parts();
-        normalize_content_length(&mut head.headers).map_err(ExchangeError::maybe_sent)?;
+        let (mut head, receive) = response?.into_parts();
+        normalize_content_length(&mut head.headers)?;
         if head.status.is_success() {
             let response = Response::from_parts(head, Incoming::Empty);
             let share = self.begin_upload(client, &send);

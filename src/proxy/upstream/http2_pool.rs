@@ -30,7 +30,7 @@ const BACK_OFF: Duration = Duration::from_secs(1);
 pub(crate) struct Http2Pool {
     purpose: PoolPurpose,
     /// The only client, if the pool is of an isolated one.
-    owner: Option<ClientKey>,
+    pub(super) owner: Option<ClientKey>,
     connections: RefCell<Vec<Http2Connection>>,
     shares: ClientShares,
     waiting: RefCell<WaitQueue<oneshot::Sender<WaitEnd>>>,
@@ -39,8 +39,9 @@ pub(crate) struct Http2Pool {
     /// No further connection is opened before this time.
     open_after: Cell<Option<Instant>>,
     isolation: Rc<Isolation>,
-    /// Whether a connection has failed under requests, none of which has counted it.
-    has_failure: Cell<bool>,
+    /// Whether a connection has failed under requests, none of which has counted it against the
+    /// server. Many requests fail with one connection.
+    pub(super) has_failure: Cell<bool>,
 }
 
 /// The traffic of the connections.
@@ -104,11 +105,6 @@ impl Http2Pool {
         })
     }
 
-    /// The only client, if the pool is of an isolated one.
-    pub(crate) fn owner(&self) -> Option<ClientKey> {
-        self.owner
-    }
-
     /// Waits for a slot. Calls `open` if a connection must be opened, whose outcome goes to
     /// [`Self::end_opening`]. Cancel-safe.
     ///
@@ -135,7 +131,7 @@ impl Http2Pool {
                         Ok(WaitEnd::Served(slot)) => slot,
                         Ok(WaitEnd::Retry) => continue,
                         Ok(WaitEnd::Failed(error)) => return Err(error),
-                        Err(_) => return Err(UpstreamError::ConnectionLimit), // the pool is gone
+                        Err(_) => return Err(UpstreamError::CONNECTION_LIMIT), // the pool is gone
                     }
                 }
             };
@@ -146,8 +142,8 @@ impl Http2Pool {
             // new one that ends would be opened again and again.
             if has_waited && !slot.http2.is_used() {
                 self.connections.borrow_mut().retain(|other| other.id() != slot.http2.id());
-                if self.fail_opening(&UpstreamError::EndedUnused) {
-                    return Err(UpstreamError::EndedUnused);
+                if self.fail_opening(&UpstreamError::ENDED_UNUSED) {
+                    return Err(UpstreamError::ENDED_UNUSED);
                 }
             }
             self.remove(slot.http2.id());
@@ -158,7 +154,7 @@ impl Http2Pool {
         let mut waiting = self.waiting.borrow_mut();
         let left = MAX_WAITING.saturating_sub(waiting.len());
         if waiting.count_of(client) >= left.saturating_mul(3) {
-            return Err(UpstreamError::ConnectionLimit);
+            return Err(UpstreamError::CONNECTION_LIMIT);
         }
         let (sender, end) = oneshot::channel();
         let place = waiting.push(client, sender);
@@ -207,7 +203,7 @@ impl Http2Pool {
         self.is_opening.set(false);
         match outcome {
             Ok(http2) if self.purpose == PoolPurpose::Tunnels && http2.free_streams() == 0 => {
-                self.wake_all(|| WaitEnd::Failed(UpstreamError::ConnectionLimit));
+                self.wake_all(|| WaitEnd::Failed(UpstreamError::CONNECTION_LIMIT));
             }
             Ok(http2) => {
                 self.add(http2);
@@ -271,12 +267,6 @@ impl Http2Pool {
         }
     }
 
-    /// Whether a connection has failed that was not counted against the server: many requests fail
-    /// with one connection.
-    pub(crate) fn take_failure(&self) -> bool {
-        self.has_failure.take()
-    }
-
     /// Follows a change of the connections: drops those that have ended, and serves requests that
     /// wait.
     pub(crate) fn update(self: &Rc<Self>) {
@@ -289,7 +279,7 @@ impl Http2Pool {
             !http2.is_closed()
         });
         if has_ended_unused && !self.waiting.borrow().is_empty() {
-            self.fail_opening(&UpstreamError::EndedUnused);
+            self.fail_opening(&UpstreamError::ENDED_UNUSED);
         }
         self.serve_waiting();
     }
@@ -339,12 +329,6 @@ impl Http2Pool {
         });
         self.update();
     }
-
-    /// Makes the next requests wait, as if a connection was being opened.
-    #[cfg(test)]
-    pub(crate) fn begin_opening(&self) {
-        self.is_opening.set(true);
-    }
 }
 
 fn free_streams(connections: &[Http2Connection]) -> usize {
@@ -359,7 +343,7 @@ impl StreamSlot {
 
     /// Whether the failure of this response counts: many responses fail with one connection.
     pub(super) fn takes_failure(&self) -> bool {
-        !self.http2.is_closed() || self.pool.take_failure()
+        !self.http2.is_closed() || self.pool.has_failure.take()
     }
 }
 
@@ -383,6 +367,14 @@ impl Drop for StreamSlot {
         self.http2.end_stream();
         self.share = None; // before the slot goes to the next request
         self.pool.serve_waiting();
+    }
+}
+
+#[cfg(test)]
+impl Http2Pool {
+    /// Makes the next requests wait, as if a connection was being opened.
+    pub(crate) fn begin_opening(&self) {
+        self.is_opening.set(true);
     }
 }
 

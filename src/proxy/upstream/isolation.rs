@@ -80,8 +80,9 @@ impl Isolation {
         suspects.iter().any(|it| it.client == client && it.last.elapsed() < PERIOD)
     }
 
-    /// Whether a fault of a client is proved and was not reported.
-    pub(super) fn take_report(&self, client: ClientKey) -> bool {
+    /// Whether the client has begun to get connections of its own, because its fault is proved, and
+    /// that was not reported.
+    pub(crate) fn take_report(&self, client: ClientKey) -> bool {
         let mut suspects = self.suspects.borrow_mut();
         let found = |it: &&mut SuspectedClient| it.client == client && it.proof == Proof::Found;
         suspects.iter_mut().find(found).is_some_and(|it| {

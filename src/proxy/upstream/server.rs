@@ -27,15 +27,14 @@ pub(crate) use self::connect::ServerConnection;
 pub(crate) use self::lease::{Carrier, Lease};
 use super::UpstreamResponse;
 use super::balance::Candidate;
-use super::dial::{ConnectionLimit, Dialer, HttpVersion};
+use super::dial::{ConnectionLimit, Dialer, HttpVersion, Offer};
 use super::ejection::{Ejection, Ejections, ServerFailure};
-use super::error::{ExchangeError, SendError, UpstreamError};
+use super::error::{SendError, UpstreamError};
 use super::http1::{Http1Connection, Http1Pool, IdleConnections};
-use super::http2::SendOptions;
 use super::http2_pool::{Http2Pool, PoolPurpose};
 use super::isolation::Isolation;
 use super::server_state::ServerState;
-use crate::config::{Reuse, Scheme, ServerConfig, UpstreamConfig, UpstreamHttp};
+use crate::config::{Reuse, Scheme, ServerConfig, ServiceConfig, UpstreamConfig, UpstreamHttp};
 use crate::metrics::ServiceMetrics;
 use crate::proxy::message::body::{OutgoingRequest, RequestUpload, is_safe};
 use crate::resolver::Resolver;
@@ -44,34 +43,24 @@ use crate::resolver::Resolver;
 #[derive(Debug)]
 pub(crate) struct UpstreamServer {
     dialer: Dialer,
-    timeouts: ServerTimeouts,
-    metrics: Rc<ServiceMetrics>,
     state: Arc<ServerState>,
+    shared: SharedByServers,
     http1: Rc<Http1Pool>,
-    /// The idle connections to all servers of the upstream.
-    idle: IdleConnections,
     /// The HTTP/2 connections for requests.
     pub(super) http2: Rc<Http2Pool>,
     /// The HTTP/2 connections for tunnels.
     http2_tunnels: Rc<Http2Pool>,
     /// The pools of isolated clients.
     isolated: RefCell<Vec<Rc<Http2Pool>>>,
-    isolation: Rc<Isolation>,
-    /// Maximum size of a request head over HTTP/2, in bytes.
-    max_header_size: usize,
-    options: SendOptions,
-    reuse: Reuse,
     /// The version that the server spoke on the newest connection; `None` until it has selected one.
     version: Cell<Option<HttpVersion>>,
     /// Whether the next response may come over HTTP/2. A load balancer may have servers of both
     /// versions behind it, so it stays set.
-    may_speak_http2: Cell<bool>,
+    pub(super) may_speak_http2: Cell<bool>,
     /// Requests without a complete response.
     in_flight: Count,
-    ejections: Rc<Ejections>,
     /// The index of the server in the upstream.
     index: usize,
-    limit: ConnectionLimit,
 }
 
 /// The state that the servers of one upstream share in one worker.
@@ -80,21 +69,15 @@ pub(crate) struct SharedByServers {
     pub(crate) metrics: Rc<ServiceMetrics>,
     pub(crate) ejections: Rc<Ejections>,
     pub(crate) limit: ConnectionLimit,
+    /// The idle connections to all servers.
     pub(crate) idle: IdleConnections,
     pub(crate) isolation: Rc<Isolation>,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ServerTimeouts {
-    pub(crate) response: Duration,
-    idle: Duration,
-    age: Option<Duration>,
 }
 
 impl UpstreamServer {
     /// The server at `index` of an upstream.
     pub(crate) fn new(
-        upstream: &UpstreamConfig,
+        service: &Arc<ServiceConfig>,
         (index, server): (usize, &ServerConfig),
         tls: Option<&Arc<ClientConfig>>,
         resolver: &Resolver,
@@ -103,56 +86,35 @@ impl UpstreamServer {
     ) -> Self {
         let version = match server.scheme {
             Scheme::H2c => Some(HttpVersion::Http2),
-            Scheme::Https if upstream.http == UpstreamHttp::Auto => None,
+            Scheme::Https if service.upstream.http == UpstreamHttp::Auto => None,
             Scheme::Http | Scheme::Https | Scheme::Tcp | Scheme::Tls => Some(HttpVersion::Http1),
         };
-        let SharedByServers { metrics, ejections, limit, idle, isolation } = shared;
         Self {
-            dialer: Dialer::new(upstream, server, tls, resolver),
-            timeouts: ServerTimeouts {
-                response: upstream.response_timeout,
-                idle: upstream.idle_timeout,
-                age: upstream.max_connection_age,
-            },
-            metrics,
+            dialer: Dialer::new(service, server, tls, resolver),
             state,
-            http1: idle.add_pool(),
-            idle,
-            http2: Http2Pool::new(PoolPurpose::Requests, None, &isolation),
-            http2_tunnels: Http2Pool::new(PoolPurpose::Tunnels, None, &isolation),
+            http1: shared.idle.add_pool(),
+            http2: Http2Pool::new(PoolPurpose::Requests, None, &shared.isolation),
+            http2_tunnels: Http2Pool::new(PoolPurpose::Tunnels, None, &shared.isolation),
+            shared,
             isolated: RefCell::default(),
-            isolation,
-            max_header_size: upstream.max_header_size,
-            options: SendOptions {
-                stall_timeout: upstream.response_timeout,
-                sends_trailers: upstream.request_trailers,
-            },
             version: Cell::new(version),
             may_speak_http2: Cell::new(version != Some(HttpVersion::Http1)),
             in_flight: Count::default(),
-            ejections,
             index,
-            limit,
-            reuse: upstream.reuse,
         }
+    }
+
+    pub(crate) fn upstream(&self) -> &UpstreamConfig {
+        self.dialer.upstream()
     }
 
     pub(crate) fn config(&self) -> &ServerConfig {
         self.dialer.server()
     }
 
-    pub(crate) fn timeouts(&self) -> ServerTimeouts {
-        self.timeouts
-    }
-
     /// The version for the next request. A new connection may have another one.
     pub(crate) fn version(&self) -> HttpVersion {
         self.version.get().unwrap_or(HttpVersion::Http1)
-    }
-
-    /// Whether the next response may come over HTTP/2.
-    pub(crate) fn may_speak_http2(&self) -> bool {
-        self.may_speak_http2.get()
     }
 
     /// The scheme in the pseudo-header of HTTP/2 requests.
@@ -166,12 +128,7 @@ impl UpstreamServer {
     }
 
     pub(crate) fn is_ejected(&self) -> bool {
-        self.ejections.is_ejected(self.index)
-    }
-
-    #[cfg(test)]
-    pub(crate) fn set_healthy(&self, is_healthy: bool) {
-        self.state.set_healthy(is_healthy);
+        self.shared.ejections.is_ejected(self.index)
     }
 
     /// The server as a candidate although it may be ejected, unless it is unhealthy.
@@ -185,21 +142,21 @@ impl UpstreamServer {
 
     /// Records a failure, which may eject the server. `error` is for the status.
     pub(crate) fn record_failure(&self, failure: ServerFailure, error: impl Display) {
-        let ejection = self.ejections.record_failure(self.index, failure, Instant::now());
+        let ejection = self.shared.ejections.record_failure(self.index, failure, Instant::now());
         if let Some(Ejection { failures, duration }) = ejection {
             self.state.record_ejection(duration);
             tracing::warn!(
                 server = %self.config(), failures, retry_after = ?duration, "upstream server ejected"
             );
         }
-        if self.ejections.is_failing(self.index) {
+        if self.shared.ejections.is_failing(self.index) {
             self.state.record_failing(|| error.to_string());
         }
     }
 
     /// Records that a request that began at `began` has succeeded.
     pub(crate) fn record_success(&self, began: Instant) {
-        if self.ejections.record_success(self.index, began) {
+        if self.shared.ejections.record_success(self.index, began) {
             self.state.record_response();
         }
     }
@@ -224,7 +181,7 @@ impl UpstreamServer {
         };
         // Another protocol follows on the connection, which the request did not name.
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            return Err(SendError::MaybeSent(UpstreamError::UnexpectedUpgrade));
+            return Err(SendError::MaybeSent(UpstreamError::UNEXPECTED_UPGRADE));
         }
         Ok(UpstreamResponse { response, lease: lease.with(carrier) })
     }
@@ -236,8 +193,8 @@ impl UpstreamServer {
     ) -> Result<CarriedResponse, SendError> {
         // The server may close a pooled connection at any moment, before or while the request is
         // written.
-        if let Some(http1) = self.http1.take(client, self.timeouts.age) {
-            let upload = request.body().upload();
+        if let Some(http1) = self.http1.take(client, self.upstream().max_connection_age) {
+            let upload = request.body().upload.clone();
             self.own(&http1, client, upload.as_ref());
             let second = http1.begin(request).map_err(maybe_sent)?;
             match self.exchange_http1(&http1, upload.as_ref()).await {
@@ -266,7 +223,7 @@ impl UpstreamServer {
         client: ClientKey,
         request: OutgoingRequest,
     ) -> Result<CarriedResponse, SendError> {
-        let connection = match self.connect(None).await {
+        let connection = match self.connect(Offer::AnyVersion, None).await {
             Ok(connection) => connection,
             Err(error) => return Err(SendError::NotSent(request, error)),
         };
@@ -277,7 +234,7 @@ impl UpstreamServer {
             return self.send_http2(client, request).await;
         }
         let http1 = Http1Connection::new(connection.io, connection.guard, true);
-        let upload = request.body().upload();
+        let upload = request.body().upload.clone();
         self.own(&http1, client, upload.as_ref());
         http1.begin(request).map_err(maybe_sent)?;
         let response = self.exchange_http1(&http1, upload.as_ref()).await?;
@@ -287,7 +244,7 @@ impl UpstreamServer {
     /// Keeps a connection for requests of `client` if it carries an upload. A server that leaves the
     /// upload unread takes it for requests, whose responses only their sender may get.
     fn own(&self, http1: &Http1Connection, client: ClientKey, upload: Option<&RequestUpload>) {
-        match self.reuse {
+        match self.upstream().reuse {
             Reuse::Safe if upload.is_some() => http1.set_owner(client),
             Reuse::Always | Reuse::Safe => {}
         }
@@ -295,7 +252,7 @@ impl UpstreamServer {
 
     /// Closes connections that are idle for too long, too old, or closed by the server.
     pub(crate) fn drop_stale(&self) {
-        let ServerTimeouts { idle, age, .. } = self.timeouts;
+        let UpstreamConfig { idle_timeout: idle, max_connection_age: age, .. } = *self.upstream();
         self.http1.drop_stale(idle, age);
         for pool in [&self.http2, &self.http2_tunnels] {
             pool.drop_stale(idle, age);
@@ -312,7 +269,7 @@ impl UpstreamServer {
         upload: Option<&RequestUpload>,
     ) -> Result<Response<Incoming>, SendError> {
         let response = pin!(poll_fn(|context| http1.poll_response(context)));
-        exchange(response, upload, self.timeouts.response).await
+        exchange(response, upload, self.upstream().response_timeout).await
     }
 }
 
@@ -329,7 +286,7 @@ pub(crate) fn maybe_sent(error: impl Into<HttpError>) -> SendError {
 
 /// Waits for the head of a response, for at most `limit` after the server took the last piece of
 /// the request.
-pub(crate) async fn exchange<R, E: Into<ExchangeError>>(
+pub(crate) async fn exchange<R, E: Into<HttpError>>(
     mut response: Pin<&mut impl Future<Output = Result<R, E>>>,
     upload: Option<&RequestUpload>,
     limit: Duration,
@@ -342,14 +299,12 @@ pub(crate) async fn exchange<R, E: Into<ExchangeError>>(
     let mut deadline = pin!(sleep_until(deadline_of()));
     poll_fn(|context| {
         if let Poll::Ready(outcome) = response.as_mut().poll(context) {
-            return Poll::Ready(outcome.map_err(|error| {
-                let ExchangeError { unsent, error } = error.into();
-                match (unsent, upload.and_then(RequestUpload::fault)) {
-                    (Some(unsent), _) => SendError::NotSent(unsent, error.into()),
-                    (None, Some(fault)) => SendError::MaybeSent(UpstreamError::Client(fault)),
-                    (None, None) => maybe_sent(error),
-                }
-            }));
+            return Poll::Ready(outcome.map_err(
+                |error| match upload.and_then(RequestUpload::fault) {
+                    Some(fault) => SendError::MaybeSent(UpstreamError::Client(fault)),
+                    None => maybe_sent(error),
+                },
+            ));
         }
         // While the upload waits for the client, `body_timeout` applies instead.
         while Pin::as_mut(&mut deadline).poll(context).is_ready() {
@@ -367,4 +322,11 @@ pub(crate) async fn exchange<R, E: Into<ExchangeError>>(
         Poll::Pending
     })
     .await
+}
+
+#[cfg(test)]
+impl UpstreamServer {
+    pub(crate) fn set_healthy(&self, is_healthy: bool) {
+        self.state.set_healthy(is_healthy);
+    }
 }

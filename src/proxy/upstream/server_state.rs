@@ -137,11 +137,14 @@ impl ServerState {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// Counts an open connection while the guard lives.
-    pub(crate) fn connect(self: &Arc<Self>) -> OpenConnection {
+    /// Counts an open connection until [`Self::end_connection`].
+    pub(super) fn begin_connection(&self) {
         self.connections.fetch_add(1, Ordering::Relaxed);
         self.was_used.store(true, Ordering::Relaxed);
-        OpenConnection(Arc::clone(self))
+    }
+
+    pub(super) fn end_connection(&self) {
+        self.connections.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Whether a connection was opened, or a health check ended, since the start.
@@ -196,14 +199,4 @@ impl ServerState {
 
 fn cut(error: &str) -> String {
     error.chars().take(MAX_ERROR).collect()
-}
-
-/// An open connection to a server.
-#[derive(Debug)]
-pub(crate) struct OpenConnection(Arc<ServerState>);
-
-impl Drop for OpenConnection {
-    fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::Relaxed);
-    }
 }

@@ -13,7 +13,7 @@ use keygate_wire::http2::duplex::Http2Duplex;
 use keygate_wire::incoming::Incoming;
 use keygate_wire::permit::{ClientKey, ShareGuard};
 
-use super::dial::{HttpVersion, Io};
+use super::dial::{HttpVersion, Io, Offer};
 use super::error::{SendError, UpstreamError};
 use super::http1::{Http1Connection, Tunnel};
 use super::http2_pool::StreamSlot;
@@ -45,7 +45,7 @@ impl UpstreamServer {
         let transport = if is_connect {
             self.any_transport(client).await
         } else {
-            self.connect_http1().await.map(UpgradeTransport::Http1)
+            self.connect(Offer::Http1Only, None).await.map(UpgradeTransport::Http1)
         };
         match transport {
             Err(error) => Err(SendError::NotSent(request, error)),
@@ -55,7 +55,7 @@ impl UpstreamServer {
             }
             Ok(UpgradeTransport::Http1(connection)) => {
                 let Some(connect) = ConnectRequest::convert(&mut request) else {
-                    return Err(SendError::MaybeSent(UpstreamError::NoExtendedConnect));
+                    return Err(SendError::MaybeSent(UpstreamError::NO_EXTENDED_CONNECT));
                 };
                 let outcome = self.upgrade(connection, share, request).await;
                 outcome
@@ -71,7 +71,7 @@ impl UpstreamServer {
         client: ClientKey,
     ) -> Result<UpgradeTransport, UpstreamError> {
         if self.version() == HttpVersion::Http1 {
-            let connection = self.connect(None).await?;
+            let connection = self.connect(Offer::AnyVersion, None).await?;
             if connection.version == HttpVersion::Http1 {
                 return Ok(UpgradeTransport::Http1(connection));
             }
@@ -81,9 +81,9 @@ impl UpstreamServer {
         if slot.http2.supports_extended_connect() {
             Ok(UpgradeTransport::Http2(slot))
         } else if self.config().scheme == Scheme::H2c {
-            Err(UpstreamError::NoExtendedConnect)
+            Err(UpstreamError::NO_EXTENDED_CONNECT)
         } else {
-            self.connect_http1().await.map(UpgradeTransport::Http1)
+            self.connect(Offer::Http1Only, None).await.map(UpgradeTransport::Http1)
         }
     }
 
@@ -97,7 +97,7 @@ impl UpstreamServer {
         let lease = Lease::new(self);
         let requested = request.headers().get(header::UPGRADE).cloned();
         let http1 = Http1Connection::new(connection.io, connection.guard, false);
-        let upload = request.body().upload();
+        let upload = request.body().upload.clone();
         http1.begin(request).map_err(maybe_sent)?;
         let response = self.exchange_http1(&http1, upload.as_ref()).await?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
@@ -109,12 +109,12 @@ impl UpstreamServer {
             });
         }
         if !is_requested(requested.as_ref(), response.headers()) {
-            return Err(SendError::MaybeSent(UpstreamError::UnexpectedUpgrade));
+            return Err(SendError::MaybeSent(UpstreamError::UNEXPECTED_UPGRADE));
         }
         let response = response.map(|_| Incoming::Empty);
         let sending = pin!(http1.into_tunnel());
-        let tunnel = exchange(sending, upload.as_ref(), self.timeouts().response).await?;
-        let mut tunnel = tunnel.ok_or(SendError::MaybeSent(UpstreamError::UpgradeRefused))?;
+        let tunnel = exchange(sending, upload.as_ref(), self.upstream().response_timeout).await?;
+        let mut tunnel = tunnel.ok_or(SendError::MaybeSent(UpstreamError::UPGRADE_REFUSED))?;
         if let Some(guard) = &mut tunnel.guard {
             guard.hold(share);
         }
@@ -130,8 +130,8 @@ impl UpstreamServer {
     ) -> Result<UpgradeResponse, SendError> {
         let lease = Lease::new(self);
         self.prepare_http2(&mut request, &slot).map_err(SendError::MaybeSent)?;
-        let upload = request.body().upload();
-        let limit = self.timeouts().response;
+        let upload = request.body().upload.clone();
+        let limit = self.upstream().response_timeout;
         let sent = {
             let connecting = pin!(slot.http2.connect(client, request));
             exchange(connecting, upload.as_ref(), limit).await
@@ -206,7 +206,7 @@ impl ConnectRequest {
         if is_valid {
             Ok(upgrade)
         } else {
-            Err(SendError::MaybeSent(UpstreamError::UpgradeRefused))
+            Err(SendError::MaybeSent(UpstreamError::UPGRADE_REFUSED))
         }
     }
 

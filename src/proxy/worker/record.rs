@@ -30,21 +30,19 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// The record of a request, or of a tunnel, that begins now; `None` if nothing needs it.
+    /// The record of a request, or of a tunnel, that begins now with `line`; `None` if nothing needs
+    /// it.
     pub(crate) fn begin(
         log: Option<&Rc<AccessLog>>,
         spans: Option<Box<RequestSpans>>,
         connection: &Rc<OpenConnection>,
+        line: impl FnOnce() -> RequestLine,
     ) -> Option<Box<Self>> {
         if log.is_none() && spans.is_none() {
             return None;
         }
-        Some(Box::new(Self { log: log.cloned(), spans, values: RequestValues::new(connection) }))
-    }
-
-    /// The request as the client sent it.
-    pub(crate) fn request_line(&mut self) -> &mut RequestLine {
-        &mut self.values.line
+        let values = RequestValues::new(connection, line());
+        Some(Box::new(Self { log: log.cloned(), spans, values }))
     }
 
     /// Sets the server that the request was sent to; the first one stays.

@@ -124,11 +124,11 @@ impl RequestSpans {
             request_id: line.request_id,
             status: values.status.get(),
             is_complete: values.is_complete.get(),
-            client: connection.identity().peer().ip().to_canonical(),
+            client: connection.identity.peer().ip().to_canonical(),
             subject: connection.client_summary().map(|client| client.subject.clone()),
             service: connection.service().config.name.clone(),
             verdict: connection.verdict_word(),
-            key_use: connection.tls_facts().map_or([None; 2], |tls| tls.key_use),
+            key_use: connection.tls_facts.as_ref().map_or([None; 2], |tls| tls.key_use),
             exchanges,
             trace_state: self.state,
         });

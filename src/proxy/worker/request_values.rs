@@ -101,11 +101,11 @@ pub(super) fn truncated(text: &str) -> String {
 
 impl RequestValues {
     /// The values of a request, or of a tunnel, that begins now.
-    pub(super) fn new(connection: &Rc<OpenConnection>) -> Self {
+    pub(super) fn new(connection: &Rc<OpenConnection>, line: RequestLine) -> Self {
         Self {
             connection: Rc::clone(connection),
             began: Instant::now(),
-            line: RequestLine::default(),
+            line,
             upstream: OnceCell::new(),
             error: OnceCell::new(),
             upstream_time: Cell::new(None),

@@ -72,3 +72,15 @@ fn padded_trailers_are_removed() {
     let left: std::collections::BTreeSet<_> = trailers.keys().map(HeaderName::as_str).collect();
     assert!(left.into_iter().eq(["x-c", "x-d"]), "{trailers:?}");
 }
+
+#[test]
+fn the_date_is_formatted_again_in_another_second() {
+    DATE.set((1, Some(HeaderValue::from_static("of an earlier second"))));
+    let first = date_now().unwrap();
+    let date = httpdate::parse_http_date(first.to_str().unwrap()).unwrap();
+    assert!(date.elapsed().unwrap().as_secs() <= 2, "{first:?}");
+    DATE.with_borrow_mut(|(second, date)| {
+        (*second, *date) = (*second + 60, Some(HeaderValue::from_static("of a later second")));
+    });
+    assert_ne!(date_now().unwrap(), "of a later second");
+}

@@ -137,12 +137,7 @@ pub fn parse(buffer: &mut BytesMut) -> Result<Option<Response<()>>, Http1Error> 
 
 /// Whether the server keeps the connection open after this response (RFC 9112, section 9.3).
 pub(super) fn keeps_alive<B>(response: &Response<B>) -> bool {
-    let has = |option: &str| {
-        let values = response.headers().get_all(header::CONNECTION).iter();
-        let mut options =
-            values.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
-        options.any(|found| found.trim().eq_ignore_ascii_case(option))
-    };
+    let has = |option| fields::has_token(response.headers(), &header::CONNECTION, option);
     if response.version() == Version::HTTP_11 {
         !has("close")
     } else {

@@ -42,7 +42,7 @@ pub struct Http1Stream<IO, G, B> {
     /// unread takes it for the next request.
     was_early: bool,
     /// Whether the server has sent a byte since the last request began.
-    has_received: bool,
+    pub has_received: bool,
     /// Forwards informational responses to the client of the request.
     informational: Option<InformationalSender>,
     /// The failure that ends the response: of its upload, or one that waits for its turn.
@@ -107,11 +107,6 @@ impl<IO: AsyncRead + AsyncWrite + Unpin, G, B: OutgoingBody> Http1Stream<IO, G, 
             AsyncRead::poll_read(Pin::new(&mut *io), context, &mut byte)
         })));
         read.poll(&mut Context::from_waker(Waker::noop())).is_pending()
-    }
-
-    /// Whether the server has sent a byte since the last request began.
-    pub fn has_received(&self) -> bool {
-        self.has_received
     }
 
     /// Frees the buffer of an idle connection.

@@ -33,7 +33,7 @@ impl ClientFrames {
     /// Counts the bytes that h2 buffers for `holder`.
     pub fn new(holder: Holder) -> Self {
         Self {
-            scan: RefCell::new(FrameScan::of_client()),
+            scan: RefCell::new(FrameScan::with_preface()),
             control: Cell::new(0),
             unfinished: Cell::new(0),
             held: RefCell::new(Held::new(holder)),

@@ -42,8 +42,8 @@ impl FramePiece<'_> {
 }
 
 impl FrameScan {
-    /// Scans the bytes of a client.
-    pub fn of_client() -> Self {
+    /// Scans the bytes of a client, which begin with the preface.
+    pub fn with_preface() -> Self {
         Self { preface: PREFACE, ..Self::default() }
     }
 

@@ -37,7 +37,7 @@ pub struct ShareGuard {
 impl ClientShares {
     /// The units that all clients hold together.
     pub fn total(&self) -> usize {
-        self.0.borrow().total()
+        self.0.borrow().total
     }
 
     /// Whether `client` may take one of `free` units.

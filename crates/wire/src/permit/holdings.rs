@@ -25,7 +25,8 @@ pub(super) struct Holdings<T> {
     /// The clients with entries by size; of equal ones, the client with the oldest entry last.
     by_size: BTreeSet<(usize, Reverse<Age>, ClientKey)>,
     by_age: BTreeMap<Age, ClientKey>,
-    total: usize,
+    /// The units that all clients hold.
+    pub(super) total: usize,
     youngest: Age,
 }
 
@@ -44,20 +45,9 @@ impl<T> Default for Holdings<T> {
 }
 
 impl<T> Holdings<T> {
-    /// The units that all clients hold.
-    pub(super) fn total(&self) -> usize {
-        self.total
-    }
-
     /// The units that `client` holds.
     pub(super) fn size_of(&self, client: ClientKey) -> usize {
         self.by_client.get(&client).map_or(0, |it| it.size)
-    }
-
-    #[cfg(test)]
-    pub(super) fn is_empty(&self) -> bool {
-        let has_entries = !self.by_size.is_empty() || !self.by_age.is_empty();
-        !has_entries && self.by_client.is_empty() && self.total == 0
     }
 
     /// An age for a new entry.
@@ -151,6 +141,14 @@ fn now() -> Age {
 }
 
 #[cfg(test)]
+impl<T> Holdings<T> {
+    pub(super) fn is_empty(&self) -> bool {
+        let has_entries = !self.by_size.is_empty() || !self.by_age.is_empty();
+        !has_entries && self.by_client.is_empty() && self.total == 0
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use std::net::{IpAddr, Ipv4Addr};
 
@@ -179,7 +177,7 @@ mod tests {
         assert_eq!(victim(2, 1), Some(client(2)));
         assert_eq!(victim(1, 2), Some(client(1)));
         assert_eq!(all.smallest(), Some(client(1)));
-        assert_eq!(all.total(), 6);
+        assert_eq!(all.total, 6);
     }
 
     #[test]

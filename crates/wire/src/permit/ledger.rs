@@ -97,7 +97,7 @@ pub fn is_nearly_empty() -> bool {
 
 /// Maximum size of a read from an upstream, in bytes: less, the more clients hold.
 pub fn max_read() -> usize {
-    LEDGER.with_borrow(|ledger| match ledger.clients.total().saturating_mul(8) / ledger.limit {
+    LEDGER.with_borrow(|ledger| match ledger.clients.total.saturating_mul(8) / ledger.limit {
         0 => usize::MAX,
         1 => MIN_READ << 2,
         2 | 3 => MIN_READ << 1,

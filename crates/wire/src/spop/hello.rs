@@ -189,6 +189,30 @@ mod tests {
     }
 
     #[test]
+    fn a_disconnect_has_the_status_code_of_the_protocol() {
+        use DisconnectReason as Reason;
+        let (version, size) = (Reason::NO_VERSION, Reason::NO_FRAME_SIZE);
+        for (reason, code) in [
+            (Reason::NORMAL, 0),
+            (Reason::TIMEOUT, 2),
+            (Reason::FRAME_TOO_BIG, 3),
+            (Reason::INVALID_FRAME, 4),
+            (version, 5),
+            (size, 6),
+            (Reason::NO_CAPABILITIES, 7),
+            (Reason::UNSUPPORTED_VERSION, 8),
+            (Reason::FRAME_SIZE_OUT_OF_RANGE, 9),
+            (Reason::FRAGMENTED, 10),
+        ] {
+            let mut output = Vec::new();
+            reason.write(&mut output);
+            let item = [b"\x0bstatus-code\x03", &[code][..], b"\x07message\x08"].concat();
+            assert!(output.windows(item.len()).any(|it| it == item), "{reason:?}");
+            assert!(output.ends_with(reason.text.as_bytes()), "{reason:?}");
+        }
+    }
+
+    #[test]
     fn the_response_has_version_frame_size_and_pipelining_alone() {
         let mut output = Vec::new();
         read(&[]).unwrap().respond(16_380, &mut output);

@@ -65,11 +65,6 @@ impl Buffer {
         self.end.saturating_sub(self.start)
     }
 
-    #[cfg(test)]
-    pub(super) fn memory(&self) -> usize {
-        self.bytes.capacity()
-    }
-
     pub(super) fn filled(&self) -> &[u8] {
         self.bytes.get(self.start..self.end).unwrap_or_default()
     }
@@ -201,4 +196,11 @@ fn give_back(buffer: Vec<u8>) {
             spare.push(buffer);
         }
     });
+}
+
+#[cfg(test)]
+impl Buffer {
+    pub(super) fn memory(&self) -> usize {
+        self.bytes.capacity()
+    }
 }

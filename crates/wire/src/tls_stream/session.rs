@@ -35,15 +35,15 @@ const SHARED: usize = 8 << 10;
 pub(super) struct Session {
     connection: UnbufferedServerConnection,
     /// Received bytes that rustls has not discarded, at most one [`BUFFER`](super::BUFFER).
-    incoming: Buffer,
+    pub(super) incoming: Buffer,
     /// Bytes at the front of `incoming` that rustls keeps positions in.
     offered: usize,
-    /// Records for the client.
-    outgoing: Buffer,
+    /// The records that wait to be sent.
+    pub(super) outgoing: Buffer,
     /// The client has sent `close_notify`. Bytes behind it are ignored.
-    has_received_close: bool,
+    pub(super) has_received_close: bool,
     /// An error has ended the session. rustls gets no more bytes.
-    has_failed: bool,
+    pub(super) has_failed: bool,
     /// `close_notify` is in `outgoing` or sent. Nothing can be written behind it.
     has_sent_close: bool,
 }
@@ -90,30 +90,6 @@ impl Session {
 
     pub(super) fn state(&self) -> &CommonState {
         &self.connection
-    }
-
-    pub(super) fn has_received_close(&self) -> bool {
-        self.has_received_close
-    }
-
-    pub(super) fn has_failed(&self) -> bool {
-        self.has_failed
-    }
-
-    /// The buffer that bytes from the socket are added to.
-    pub(super) fn incoming(&mut self) -> &mut Buffer {
-        &mut self.incoming
-    }
-
-    /// The records that wait to be sent.
-    pub(super) fn outgoing(&mut self) -> &mut Buffer {
-        &mut self.outgoing
-    }
-
-    /// The memory of both buffers, in bytes.
-    #[cfg(test)]
-    pub(super) fn memory(&self) -> usize {
-        self.incoming.memory() + self.outgoing.memory()
     }
 
     /// Processes received records until the handshake is complete, or until one has plaintext,
@@ -340,5 +316,13 @@ fn encode(
             }
             Err(error) => return Err(Error::General(error.to_string())),
         }
+    }
+}
+
+#[cfg(test)]
+impl Session {
+    /// The memory of both buffers, in bytes.
+    pub(super) fn memory(&self) -> usize {
+        self.incoming.memory() + self.outgoing.memory()
     }
 }

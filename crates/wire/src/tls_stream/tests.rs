@@ -306,7 +306,7 @@ impl Ends {
 
     /// The memory of the buffers, in bytes.
     fn memory(&self) -> usize {
-        self.server.session.memory() + self.server.unread.memory()
+        self.server.session.memory() + self.server.unread.capacity()
     }
 
     fn writes(&self) -> usize {

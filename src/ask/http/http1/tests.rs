@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use hyper::header::{HeaderName, HeaderValue};
 use keygate_core::guard::{Decision, VerdictKind};
-use tokio::io::{AsyncReadExt, ReadBuf, duplex};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf, duplex};
 use tokio::time::advance;
 
 use super::*;
@@ -61,6 +61,21 @@ async fn the_response_of_a_draining_connection_to_its_last_request_closes_it() {
     assert_eq!(responses.matches("http/1.1 200").count(), 2, "{responses}");
     assert_eq!(responses.matches(CLOSE).count(), 1, "{responses}");
     assert!(responses.rsplit("http/1.1 200").next().unwrap().contains(CLOSE), "{responses}");
+}
+
+#[tokio::test]
+async fn a_connection_that_begins_with_http2_is_returned_with_its_bytes() {
+    let (stream, mut peer) = duplex(64);
+    let answer = |_: Result<RequestFields<'_>, Unusable>| -> HttpAnswer { unreachable!() };
+    let serving = serve(stream, BytesMut::new(), LIMITS, answer, pending());
+    let writing = async {
+        for byte in PREFACE {
+            peer.write_all(&[*byte]).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+    };
+    let (returned, ()) = tokio::join!(serving, writing);
+    assert_eq!(returned.unwrap().1, PREFACE);
 }
 
 /// A peer that has always sent more, whole requests and the beginning of another.
@@ -163,7 +178,7 @@ async fn a_drain_ends_a_connection_on_which_there_is_always_something_to_read() 
         }
     };
     tokio::select! {
-        () = serving => {}
+        _ = serving => {}
         () = clock => {}
     }
     assert!((1..50_000).contains(&answered.get()), "{}", answered.get());

@@ -155,3 +155,16 @@ fn a_connection_that_declines_to_hibernate_is_left_alone_until_its_next_request(
     state.end_request();
     assert!(request() && state.take_hibernation(|| true));
 }
+
+#[test]
+fn a_tunnel_counts_the_bytes_of_each_direction() {
+    let state = ConnectionState::new(&LIMITS, ConnectionKind::Http1);
+    state.record_read(1);
+    state.become_tunnel();
+    for _ in 0..2 {
+        state.record_read(3);
+        state.record_write(4);
+    }
+    let TunnelBytes { from_client, to_client } = state.tunnel_bytes.get().plus(10, 20);
+    assert_eq!((from_client, to_client), (16, 28));
+}

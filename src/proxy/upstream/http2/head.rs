@@ -40,22 +40,22 @@ pub(crate) fn prepare(
     scheme: &Scheme,
     max_size: usize,
 ) -> Result<(), UpstreamError> {
-    if let Some(fields) = request.body_mut().take_own_fields() {
+    if let Some(fields) = request.body_mut().own_fields.take() {
         fields.set(request.headers_mut());
     }
     let headers = request.headers_mut();
-    let host = headers.remove(header::HOST).ok_or(UpstreamError::Host)?;
+    let host = headers.remove(header::HOST).ok_or(UpstreamError::HOST)?;
     headers.remove(header::TRANSFER_ENCODING);
     headers.remove(header::CONNECTION);
-    let authority = Authority::try_from(host.as_bytes()).map_err(|_| UpstreamError::Host)?;
+    let authority = Authority::try_from(host.as_bytes()).map_err(|_| UpstreamError::HOST)?;
     let mut parts = std::mem::take(request.uri_mut()).into_parts();
     parts.scheme = Some(scheme.clone());
     parts.authority = Some(authority);
     parts.path_and_query.get_or_insert(PathAndQuery::from_static("/"));
-    *request.uri_mut() = Uri::from_parts(parts).map_err(|_| UpstreamError::Host)?;
+    *request.uri_mut() = Uri::from_parts(parts).map_err(|_| UpstreamError::HOST)?;
     *request.version_mut() = Version::HTTP_2;
     if head_size::is_above(max_size, request) {
-        return Err(UpstreamError::RequestHead);
+        return Err(UpstreamError::REQUEST_HEAD);
     }
     Ok(())
 }

@@ -6,7 +6,6 @@ use std::time::Instant;
 use keygate_wire::permit::{CountGuard, ShareGuard};
 
 use super::UpstreamServer;
-use crate::config::ServerConfig;
 use crate::metrics::UpstreamFailure;
 use crate::proxy::upstream::ejection::ServerFailure;
 use crate::proxy::upstream::http1::Http1Connection;
@@ -15,7 +14,7 @@ use crate::proxy::upstream::http2_pool::StreamSlot;
 /// The share of a server that one request uses, until its response has ended.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    server: Rc<UpstreamServer>,
+    pub(crate) server: Rc<UpstreamServer>,
     began: Instant,
     _in_flight: CountGuard,
     /// The share of the client in the connections of HTTP/1.1.
@@ -55,7 +54,9 @@ impl Lease {
     pub(crate) fn finish(self) {
         self.record_success();
         match self.carrier {
-            Some(Carrier::Http1(http1)) => self.server.http1.put(http1, self.server.timeouts.age),
+            Some(Carrier::Http1(http1)) => {
+                self.server.http1.put(http1, self.server.upstream().max_connection_age);
+            }
             Some(Carrier::Http2 { slot }) => slot.http2.end_half(),
             None => {}
         }
@@ -83,10 +84,6 @@ impl Lease {
 
     /// Records that the response is not complete, which may be no fault of the server.
     pub(crate) fn record_incomplete_response(&self) {
-        self.server.metrics.upstream_failures.of(UpstreamFailure::Incomplete).inc();
-    }
-
-    pub(crate) fn server(&self) -> &ServerConfig {
-        self.server.config()
+        self.server.shared.metrics.upstream_failures.of(UpstreamFailure::Incomplete).inc();
     }
 }

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::{CarriedResponse, Carrier, ServerFailure, UpstreamServer, exchange};
 use crate::proxy::message::body::{OutgoingRequest, SecondRequest};
-use crate::proxy::upstream::dial::{ConnectionGuard, DialError, HttpVersion, Io};
+use crate::proxy::upstream::dial::{ConnectionGuard, DialError, HttpVersion, Io, Offer};
 use crate::proxy::upstream::error::{SendError, UpstreamError};
 use crate::proxy::upstream::http2::{self, Http2Connection};
 use crate::proxy::upstream::http2_pool::{Http2Pool, PoolPurpose, StreamSlot};
@@ -40,17 +40,17 @@ impl UpstreamServer {
         client: ClientKey,
         mut request: OutgoingRequest,
     ) -> Result<CarriedResponse, SendError> {
-        let (pool, upload) = (self.request_pool(client), request.body().upload());
+        let (pool, upload) = (self.request_pool(client), request.body().upload.clone());
         let slot = pool.acquire(client, upload.is_some(), || self.open_http2(&pool));
-        let slot = match timeout(self.timeouts.response, slot).await {
+        let slot = match timeout(self.upstream().response_timeout, slot).await {
             Ok(Ok(slot)) => slot,
             Ok(Err(error)) => return Err(SendError::NotSent(request, error)),
-            Err(_) => return Err(SendError::NotSent(request, UpstreamError::ConnectionLimit)),
+            Err(_) => return Err(SendError::NotSent(request, UpstreamError::CONNECTION_LIMIT)),
         };
         self.prepare_http2(&mut request, &slot).map_err(SendError::MaybeSent)?;
         let http2 = slot.http2.id();
-        let response = pin!(Http2Connection::send((client, request), slot, self.options));
-        match exchange(response, upload.as_ref(), self.timeouts.response).await {
+        let response = pin!(Http2Connection::send((client, request), slot, self.upstream()));
+        match exchange(response, upload.as_ref(), self.upstream().response_timeout).await {
             Ok((response, slot)) => {
                 Ok(CarriedResponse { response, carrier: Carrier::Http2 { slot } })
             }
@@ -60,7 +60,7 @@ impl UpstreamServer {
                 pool.remove_failed(http2);
                 let error = UpstreamError::SharedConnection(error);
                 // The failure of an isolated client says nothing about the server.
-                if pool.take_failure() && pool.owner().is_none() {
+                if pool.has_failure.take() && pool.owner.is_none() {
                     self.record_failure(ServerFailure::Response, &error);
                 }
                 Err(SendError::MaybeSent(error))
@@ -76,14 +76,14 @@ impl UpstreamServer {
 
     /// The pool for the requests of a client: the shared one, or its own if it is isolated.
     fn request_pool(&self, client: ClientKey) -> Rc<Http2Pool> {
-        if !self.isolation.contains(client) {
+        if !self.shared.isolation.contains(client) {
             return Rc::clone(&self.http2);
         }
         self.drop_isolated();
         let mut isolated = self.isolated.borrow_mut();
-        let own = isolated.iter().find(|pool| pool.owner() == Some(client)).map(Rc::clone);
+        let own = isolated.iter().find(|pool| pool.owner == Some(client)).map(Rc::clone);
         own.unwrap_or_else(|| {
-            let pool = Http2Pool::new(PoolPurpose::Requests, Some(client), &self.isolation);
+            let pool = Http2Pool::new(PoolPurpose::Requests, Some(client), &self.shared.isolation);
             isolated.push(Rc::clone(&pool));
             pool
         })
@@ -91,8 +91,8 @@ impl UpstreamServer {
 
     /// Drops the pools of clients that are no longer isolated, which close with their last request.
     pub(super) fn drop_isolated(&self) {
-        let is_isolated = |client| self.isolation.contains(client);
-        self.isolated.borrow_mut().retain(|pool| pool.owner().is_some_and(is_isolated));
+        let is_isolated = |client| self.shared.isolation.contains(client);
+        self.isolated.borrow_mut().retain(|pool| pool.owner.is_some_and(is_isolated));
     }
 
     /// Converts a request to HTTP/2, within the limits of keygate and of the server.
@@ -101,7 +101,7 @@ impl UpstreamServer {
         request: &mut OutgoingRequest,
         slot: &StreamSlot,
     ) -> Result<(), UpstreamError> {
-        let max_size = self.max_header_size.min(slot.http2.max_header_list());
+        let max_size = self.upstream().max_header_size.min(slot.http2.max_header_list());
         http2::prepare(request, &self.uri_scheme(), max_size)
     }
 
@@ -111,8 +111,8 @@ impl UpstreamServer {
         self: &Rc<Self>,
         client: ClientKey,
     ) -> Result<StreamSlot, UpstreamError> {
-        let pool = if self.isolation.contains(client) {
-            Http2Pool::new(PoolPurpose::Tunnels, Some(client), &self.isolation)
+        let pool = if self.shared.isolation.contains(client) {
+            Http2Pool::new(PoolPurpose::Tunnels, Some(client), &self.shared.isolation)
         } else {
             Rc::clone(&self.http2_tunnels)
         };
@@ -129,10 +129,10 @@ impl UpstreamServer {
     }
 
     async fn connect_http2(&self, pool: &Rc<Http2Pool>) -> Result<Http2Connection, UpstreamError> {
-        let share = pool.owner().map(|client| self.client_share(client)).transpose()?;
-        let connection = self.connect(share).await?;
+        let share = pool.owner.map(|client| self.client_share(client)).transpose()?;
+        let connection = self.connect(Offer::AnyVersion, share).await?;
         if connection.version == HttpVersion::Http1 {
-            return Err(UpstreamError::ChangedProtocol);
+            return Err(UpstreamError::CHANGED_PROTOCOL);
         }
         self.start_http2(connection.io, connection.guard, pool).await
     }
@@ -161,7 +161,7 @@ impl UpstreamServer {
         let pool = Rc::downgrade(pool);
         let update = move || pool.upgrade().iter().for_each(Http2Pool::update);
         let http2 = Http2Connection::start(io, guard, update).await.map_err(HttpError::from)?;
-        let settings = timeout(self.dialer.connect_timeout(), http2.first_settings()).await;
+        let settings = timeout(self.upstream().connect_timeout, http2.first_settings()).await;
         if settings.is_err() {
             return Err(self.dialer.timed_out().into());
         }

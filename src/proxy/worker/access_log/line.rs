@@ -49,7 +49,7 @@ impl Line<'_> {
             Some(text) => map.serialize_entry(name, text),
             None => Ok(()),
         };
-        let tls = || connection.tls_facts();
+        let tls = || connection.tls_facts.as_ref();
         match field {
             AccessLogField::Cipher => text(map, tls().map(|tls| tls.cipher.as_str())),
             AccessLogField::Complete => map.serialize_entry(name, &values.is_complete.get()),
@@ -67,7 +67,7 @@ impl Line<'_> {
             AccessLogField::KeyExchange => text(map, tls().and_then(|tls| tls.key_use[0])),
             AccessLogField::Method => text(map, request.method.as_deref()),
             AccessLogField::Peer => {
-                map.serialize_entry(name, &connection.identity().peer().to_string())
+                map.serialize_entry(name, &connection.identity.peer().to_string())
             }
             AccessLogField::Protocol => map.serialize_entry(name, request.protocol),
             AccessLogField::Referer => text(map, request.referer.as_deref()),
@@ -119,7 +119,7 @@ impl Line<'_> {
         let status = values.status.get().map_or_else(|| "-".to_owned(), |it| it.to_string());
         format!(
             "{} - {user} [{}] \"{request}\" {status} {}",
-            connection.identity().peer().ip(),
+            connection.identity.peer().ip(),
             date(self.now),
             values.response_bytes.get()
         )

@@ -45,14 +45,14 @@ impl Ledger {
         let (limit, total, held) = match holder.class {
             BufferClass::Handshake => {
                 let book = &self.handshakes;
-                (for_handshakes, book.total(), book.size_of(holder.client))
+                (for_handshakes, book.total, book.size_of(holder.client))
             }
             BufferClass::Request
             | BufferClass::Response
             | BufferClass::Tls
             | BufferClass::Upload => {
                 let book = &self.clients;
-                (self.limit - for_handshakes, book.total(), book.size_of(holder.client))
+                (self.limit - for_handshakes, book.total, book.size_of(holder.client))
             }
         };
         let free = limit.saturating_sub(total.saturating_add(more));

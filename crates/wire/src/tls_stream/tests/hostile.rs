@@ -27,7 +27,7 @@ fn writes_between_the_bytes_of_a_fragmented_message_do_no_harm() {
     }
     assert_eq!(written, 5 * (5 + 1 + 1 + 16));
     assert!(read_from(&mut server).is_pending());
-    assert_eq!(server.session.incoming().len(), 0);
+    assert_eq!(server.session.incoming.len(), 0);
 }
 
 #[test]

@@ -109,7 +109,7 @@ fn a_client_that_reads_nothing_stops_the_writer() {
         assert!(sent.len() - rest.len() <= 2 * BUFFER);
     }
     assert!(ends.memory() <= 2 * BUFFER, "{}", ends.memory());
-    while !rest.is_empty() || !ends.server.session.outgoing().is_empty() {
+    while !rest.is_empty() || !ends.server.session.outgoing.is_empty() {
         ends.pipe.0.borrow_mut().space = Some(1_000);
         if let Poll::Ready(count) = ends.poll_write(rest) {
             rest = &rest[count.unwrap()..];

@@ -78,7 +78,7 @@ impl StreamedResponse {
             return Poll::Ready(None);
         }
         if let Some(request) = request.filter(|_| self.has_begun) {
-            let has_waited = ready!(self.poll_share(context, request.http()));
+            let has_waited = ready!(self.poll_share(context, &request.http));
             if let Err(error) = has_waited {
                 return Poll::Ready(Some(Err(error)));
             }
