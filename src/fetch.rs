@@ -28,7 +28,7 @@ mod unpack;
 mod update;
 mod work_directory;
 
-pub use self::error::{FetchError, TransferError, UnpackError};
+pub use self::error::{FetchError, SourceError, TransferError, UnpackError};
 pub use self::job::{BADKEYS_URL, FetchJob, FileKind};
 pub use self::outcome::{FetchOutcome, FetchedFile};
 pub use self::state::FetchCounts;

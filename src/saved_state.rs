@@ -49,9 +49,9 @@ pub(crate) struct SavedState {
     pub(crate) credentials: SavedCredentials,
     /// Nothing is saved until this lock is held. `None` if the process does not share the
     /// directory.
-    lock: Option<StateLock>,
+    pub(crate) lock: Option<StateLock>,
     /// Why the state could not be saved the last time.
-    problems: Vec<String>,
+    pub(crate) problems: Vec<String>,
 }
 
 /// The state of the sources in use that is saved.
@@ -96,16 +96,6 @@ impl SavedState {
         let lock = directory.map(|directory| StateLock::acquire(directory, configuration));
         let lock = lock.transpose().map_err(|error| vec![error])?;
         Ok(Self { lock, ..Self::read(directory)? })
-    }
-
-    /// The lock on the directory; `None` if the process does not share the directory.
-    pub(crate) fn lock(&self) -> Option<&StateLock> {
-        self.lock.as_ref()
-    }
-
-    /// Why the state could not be saved the last time.
-    pub(crate) fn problems(&self) -> &[String] {
-        &self.problems
     }
 
     /// Saves what is `in_use`. Nothing is written while another process holds the lock. A failure is

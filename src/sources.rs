@@ -4,14 +4,14 @@
 //! new CA. A new configuration is staged first. It is applied only if everything new in it can be
 //! used; sources that both configurations share are kept.
 
-mod authorizer;
 mod candidate;
 pub(crate) mod check;
+mod client_auth;
 mod client_gates;
 pub(crate) mod configuration;
 pub(crate) mod context;
-mod credential_files;
-mod credential_source;
+pub(crate) mod credential_files;
+pub(crate) mod credential_source;
 mod credential_unit;
 mod exceptions;
 mod expiry;
@@ -32,8 +32,8 @@ mod own_key;
 mod private_key;
 mod rejection_reason;
 mod report;
-mod service;
 mod service_credentials;
+mod service_file;
 pub(crate) mod signed;
 mod source_set;
 mod waiting;
@@ -42,16 +42,18 @@ mod warning;
 use std::cell::RefCell;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use keygate_core::guard::{NamedFilter, WeakChecks};
 use keygate_core::spki::RsaExponents;
 
-pub(crate) use self::authorizer::AuthorizerSource;
 pub use self::candidate::{ShrunkFile, check_filter_candidate, check_list_candidate};
-use self::check::dry_run::{DryRun, Judges};
+use self::check::dry_run::DryRun;
+pub use self::client_auth::{CrlFileError, check_crl_candidate};
 pub use self::configuration::{Commit, Prepare, ReconfigureError, Trigger};
 use self::context::LoadContext;
+use self::credential_files::CredentialTable;
+use self::credential_source::CredentialSource;
 pub use self::credential_unit::CredentialUnit;
 use self::exceptions::ConfiguredExceptions;
 pub use self::expiry::{Expiry, ExpiryState};
@@ -62,7 +64,7 @@ use self::last_good::ValueChange;
 pub use self::last_question::LastQuestion;
 pub use self::links::JudgementLinks;
 use self::list::ListSource;
-pub use self::load_error::LoadError;
+pub use self::load_error::{CredentialError, LoadError};
 pub use self::load_errors::LoadErrors;
 use self::load_errors::both;
 pub use self::operator_decision::{GuardFile, NeedsOperator, WaitCause};
@@ -74,8 +76,6 @@ pub use self::report::{
     AffectedClient, AuthorizerReport, CrlReport, DryRunReport, ExceptionReport, FilterReport,
     ListReport, PolicyReport, ReloadReport, ServiceReport, SignatureReport, WaitingReport,
 };
-pub(crate) use self::service::ServiceSource;
-pub use self::service_credentials::{CrlFileError, check_crl_candidate};
 pub(crate) use self::source_set::Source;
 use self::source_set::{SourceSet, StagedSet};
 pub use self::warning::{CertificateFile, PeriodProblem, Warning};
@@ -90,8 +90,8 @@ pub(crate) struct Sources {
     pub(crate) lists: SourceSet<ListSource>,
     pub(crate) weak_checks: WeakChecks,
     pub(crate) exceptions: ConfiguredExceptions,
-    pub(crate) services: SourceSet<ServiceSource>,
-    pub(crate) authorizers: SourceSet<AuthorizerSource>,
+    /// Of the services, then of the authorizers.
+    pub(crate) credentials: SourceSet<CredentialSource>,
 }
 
 /// The sources of a new configuration, of which only new ones are loaded.
@@ -100,8 +100,7 @@ pub(crate) struct StagedSources {
     lists: StagedSet<ListSource>,
     weak_checks: WeakChecks,
     exceptions: ConfiguredExceptions,
-    services: StagedSet<ServiceSource>,
-    authorizers: StagedSet<AuthorizerSource>,
+    credentials: StagedSet<CredentialSource>,
 }
 
 /// The ids of services, by name. An id is never given to another service.
@@ -126,8 +125,7 @@ impl Sources {
             lists: SourceSet::default(),
             weak_checks: WeakChecks::NONE,
             exceptions: ConfiguredExceptions::new(&[]),
-            services: SourceSet::default(),
-            authorizers: SourceSet::default(),
+            credentials: SourceSet::default(),
         }
     }
 
@@ -147,15 +145,18 @@ impl Sources {
         let policies = policies.map(|(name, policy)| (ids.assign(name), policy.clone())).collect();
         let stays = |list: &&ListSource| config.lists.iter().any(|it| it.name == list.name());
         let lists = self.lists.iter().filter(stays);
-        let judges = Judges {
+        DryRun {
+            recent: links.recent.clone(),
+            now,
+            policies,
+            names: ids.0.borrow().clone(),
             filters: self.named_filters(),
             lists: lists.map(|source| source.list().clone()).collect(),
             exponents: exponents_of(&config.filters),
             weak_checks: config.weak_checks,
             exceptions: config.exceptions.clone(),
             answers: links.answers.clone(),
-        };
-        DryRun::new(links.recent.clone(), judges, now, policies, ids.0.borrow().clone())
+        }
     }
 
     /// Loads what is new in `config`. The sources in use do not change.
@@ -169,13 +170,11 @@ impl Sources {
     ) -> Result<StagedSources, LoadErrors> {
         let filters = self.filters.stage(&config.filters, context);
         let lists = self.lists.stage(&config.lists, context);
-        let services = self.services.stage(&config.services, context);
-        let authorizers = self.authorizers.stage(&config.authorizers, context);
-        let ((filters, lists), (services, authorizers)) =
-            both(both(filters, lists), both(services, authorizers))?;
+        let credentials = self.credentials.stage(&CredentialTable::all(config), context);
+        let ((filters, lists), credentials) = both(both(filters, lists), credentials)?;
         let exceptions = ConfiguredExceptions::new(&config.exceptions);
         let weak_checks = config.weak_checks;
-        Ok(StagedSources { filters, lists, weak_checks, exceptions, services, authorizers })
+        Ok(StagedSources { filters, lists, weak_checks, exceptions, credentials })
     }
 
     /// Puts the staged sources in use.
@@ -188,8 +187,7 @@ impl Sources {
         metrics.remove_configured();
         let removed_filters = self.filters.apply(staged.filters, now);
         let removed_lists = self.lists.apply(staged.lists, now);
-        self.services.apply(staged.services, now);
-        self.authorizers.apply(staged.authorizers, now);
+        self.credentials.apply(staged.credentials, now);
         self.weak_checks = staged.weak_checks;
         self.exceptions = staged.exceptions;
         removed_filters.iter().for_each(|name| metrics.remove_filter(name));
@@ -203,8 +201,7 @@ impl Sources {
         let mut changes = Vec::new();
         self.filters.refresh(now, dry_run, &mut changes);
         self.lists.refresh(now, dry_run, &mut changes);
-        self.services.refresh(now, dry_run, &mut changes);
-        self.authorizers.refresh(now, dry_run, &mut changes);
+        self.credentials.refresh(now, dry_run, &mut changes);
         changes
     }
 
@@ -216,22 +213,19 @@ impl Sources {
     /// The state of the sources that outlives a restart.
     pub(crate) fn state(&self) -> StateInUse {
         let filters = self.filters.iter().map(FilterSource::saved);
-        let services = self.services.iter().map(|it| (it.name(), it.crl_marks()));
-        let marks = services.chain(self.authorizers.iter().map(|it| (it.name(), it.crl_marks())));
-        let credentials = self.services.iter().flat_map(ServiceSource::saved_files);
-        let of_authorizers = self.authorizers.iter().flat_map(AuthorizerSource::saved_files);
+        let marks = self.credentials.iter().map(|it| (it.name().to_owned(), it.crl_marks.clone()));
         StateInUse {
             files: filters.chain(self.lists.iter().map(ListSource::saved)).collect(),
             waiting: self.waiting_files(),
-            marks: marks.map(|(name, marks)| (name.to_owned(), marks.clone())).collect(),
-            credentials: credentials.chain(of_authorizers).collect(),
+            marks: marks.collect(),
+            credentials: self.credentials.iter().flat_map(CredentialSource::saved_files).collect(),
         }
     }
 
     /// Paths of all files that are read again when they change.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &PathBuf> {
         let guarded = self.filters.paths().chain(self.lists.paths());
-        guarded.chain(self.services.paths()).chain(self.authorizers.paths())
+        guarded.chain(self.credentials.paths())
     }
 }
 
@@ -241,10 +235,4 @@ fn exponents_of<'a>(
 ) -> Vec<(String, RsaExponents)> {
     let filters = filters.into_iter();
     filters.map(|filter| (filter.name.clone(), filter.related_exponents)).collect()
-}
-
-/// Calls `load`. If it fails, the time it took is no longer waited for the writers of other files.
-fn timed<T, E>(context: LoadContext<'_>, load: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
-    let start = Instant::now();
-    load().inspect_err(|_| context.max_wait.spend(start.elapsed()))
 }

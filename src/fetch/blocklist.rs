@@ -2,7 +2,7 @@
 
 use keygate_core::badkeys::Metadata;
 
-use super::error::{FetchError, shortened};
+use super::error::{FetchError, SourceError, shortened};
 use crate::config::SourceUrl;
 
 /// The blocklist that metadata name.
@@ -12,22 +12,17 @@ pub(super) struct NamedList {
     pub(super) sha256: [u8; 32],
 }
 
-/// Parses the metadata from `url`.
-pub(super) fn parse(url: &SourceUrl, json: &[u8]) -> Result<Metadata, FetchError> {
-    Metadata::parse(json).map_err(|source| FetchError::Metadata { url: url.to_string(), source })
-}
-
 /// The blocklist that the metadata from `url` name. If the name is on another server, the metadata
 /// are a copy, and the list is beside them: a URL of another server could lead to one that only this
 /// machine can reach, or to a connection without TLS.
 pub(super) fn named_list(url: &SourceUrl, metadata: &Metadata) -> Result<NamedList, FetchError> {
     let Some(found) = &metadata.blocklist_url else {
         let deprecation = metadata.deprecation.clone();
-        return Err(FetchError::Retired { url: url.to_string(), deprecation });
+        return Err(SourceError::Retired { deprecation }.at(url));
     };
     let Some(mut list) = SourceUrl::parse_file(found) else {
         let found = shortened(found);
-        return Err(FetchError::BlocklistUrl { url: url.to_string(), found });
+        return Err(SourceError::BlocklistUrl { found }.at(url));
     };
     if !list.has_same_origin(url) {
         let (directory, _) = url.path.rsplit_once('/').unwrap_or_default();
@@ -36,6 +31,6 @@ pub(super) fn named_list(url: &SourceUrl, metadata: &Metadata) -> Result<NamedLi
     }
     match metadata.blocklist_sha256 {
         Some(sha256) => Ok(NamedList { url: list, sha256 }),
-        None => Err(FetchError::NoDigest { url: url.to_string() }),
+        None => Err(SourceError::NoDigest.at(url)),
     }
 }

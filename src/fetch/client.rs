@@ -16,7 +16,7 @@ use rustls::ClientConfig;
 use tokio::time::{sleep_until, timeout, timeout_at};
 use zeroize::Zeroizing;
 
-use super::error::{FetchError, TransferError, shortened};
+use super::error::{FetchError, SourceError, TransferError, shortened};
 use super::record::SourceId;
 use crate::config::{
     AlpnProtocol, ClientCertificateFiles, FetchConfig, SYSTEM_TRUST_ANCHORS, SourceUrl,
@@ -61,9 +61,10 @@ impl Progress {
 impl FetchClient {
     /// Reads the files of the source: CAs, header fields, client certificate.
     pub(super) fn new(config: &FetchConfig, resolver: Resolver) -> Result<Self, FetchError> {
-        let tls = if config.url.is_secure { Some(tls_config(config, true)?) } else { None };
+        let identity = config.identity.as_ref();
+        let tls = if config.url.is_secure { Some(tls_config(config, identity)?) } else { None };
         let has_redirects = !config.redirect_hosts.is_empty();
-        let foreign_tls = if has_redirects { Some(tls_config(config, false)?) } else { None };
+        let foreign_tls = if has_redirects { Some(tls_config(config, None)?) } else { None };
         let mut headers = match &config.headers {
             Some(path) => parse_headers(&read_secret(path, MAX_HEADERS)?)
                 .map_err(|line| FetchError::Headers { path: path.clone(), line })?,
@@ -102,7 +103,7 @@ impl FetchClient {
         };
         let outcome = timeout_at((Instant::now() + whole).into(), exchanges).await;
         let outcome = outcome.unwrap_or(Err(TransferError::TimedOut(whole)));
-        outcome.map_err(|source| FetchError::Transfer { url: url.to_string(), source })
+        outcome.map_err(|source| SourceError::Transfer(source).at(url))
     }
 
     /// Requests `url`, and calls `read` with the response unless it is a redirect to follow.
@@ -202,8 +203,11 @@ async fn stall(progress: &Progress, limit: std::time::Duration) {
     }
 }
 
-/// The TLS configuration for the source, or for other hosts, without the client certificate.
-fn tls_config(config: &FetchConfig, is_source: bool) -> Result<Arc<ClientConfig>, FetchError> {
+/// The TLS configuration with the CAs of the source, and with its client certificate in `files`.
+fn tls_config(
+    config: &FetchConfig,
+    files: Option<&ClientCertificateFiles>,
+) -> Result<Arc<ClientConfig>, FetchError> {
     let is_present = |path: &&str| Path::new(path).exists();
     let path = match &config.trust_anchors {
         Some(path) => path.clone(),
@@ -213,11 +217,9 @@ fn tls_config(config: &FetchConfig, is_source: bool) -> Result<Arc<ClientConfig>
             .ok_or(FetchError::NoSystemTrustAnchors)?
             .into(),
     };
-    let pem = regular_file::read(&path, MAX_TRUST_ANCHORS)
-        .map_err(|source| FetchError::Io { path: path.clone(), source })?;
+    let pem = regular_file::read(&path, MAX_TRUST_ANCHORS).map_err(FetchError::io(&path))?;
     let anchors =
         tls::trust_anchors(&pem).map_err(|source| FetchError::TrustAnchors { path, source })?;
-    let files = config.identity.as_ref().filter(|_| is_source);
     let identity = files.map(identity).transpose()?;
     let alpn = [AlpnProtocol::Http11.as_bytes()];
     Ok(Arc::new(tls::client_config(&anchors, identity.as_ref(), &alpn, &[])?))
@@ -225,16 +227,14 @@ fn tls_config(config: &FetchConfig, is_source: bool) -> Result<Arc<ClientConfig>
 
 fn identity(files: &ClientCertificateFiles) -> Result<Credentials, FetchError> {
     let path = files.certificate.clone();
-    let chain = regular_file::read(&path, MAX_TRUST_ANCHORS)
-        .map_err(|source| FetchError::Io { path: path.clone(), source })?;
+    let chain = regular_file::read(&path, MAX_TRUST_ANCHORS).map_err(FetchError::io(&path))?;
     let key = read_secret(&files.private_key, MAX_PRIVATE_KEY)?;
     tls::credentials(&chain, &key).map_err(|source| FetchError::Identity { path, source })
 }
 
 /// Reads a file with credentials, which nobody else may read.
 fn read_secret(path: &Path, max_size: u64) -> Result<Zeroizing<Vec<u8>>, FetchError> {
-    let file = read_private_key(path, max_size)
-        .map_err(|source| FetchError::Io { path: path.to_owned(), source })?;
+    let file = read_private_key(path, max_size).map_err(FetchError::io(path))?;
     match file.exposed {
         Some(exposed) => Err(FetchError::Exposed(exposed)),
         None => Ok(file.content),

@@ -7,7 +7,7 @@ use keygate_core::badkeys::metadata_path;
 use keygate_core::pkbf::sidecar_of;
 use keygate_core::signature::{MAX_SIZE as MAX_SIGNATURE_SIZE, signature_path};
 
-use super::error::{FetchError, TransferError};
+use super::error::{FetchError, SourceError, TransferError};
 use super::job::FetchJob;
 
 /// Maximum size of a checksum file, in bytes, 1 MiB; a larger one is rejected.
@@ -47,11 +47,12 @@ impl Companion {
     pub(super) fn error(&self, error: FetchError) -> FetchError {
         // S3 responds with 403 to a request for a missing file.
         let missing = [StatusCode::FORBIDDEN, StatusCode::GONE, StatusCode::NOT_FOUND];
-        if let FetchError::Transfer { url, source: TransferError::Status { status } } = &error
+        if let FetchError::Source { url, source: SourceError::Transfer(transfer) } = &error
+            && let TransferError::Status { status } = transfer
             && missing.contains(status)
         {
-            let (url, status) = (url.clone(), *status);
-            return FetchError::NoCompanion { url, status, remedy: self.remedy };
+            let source = SourceError::NoCompanion { status: *status, remedy: self.remedy };
+            return FetchError::Source { url: url.clone(), source };
         }
         error
     }

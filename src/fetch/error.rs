@@ -28,36 +28,6 @@ pub enum FetchError {
         /// The lock file.
         path: PathBuf,
     },
-    /// The URL of the blocklist in its metadata is none.
-    #[error(
-        "{url}: blocklist_url {found:?} is not the URL of a file; correct url, or try again later"
-    )]
-    BlocklistUrl {
-        /// URL of the metadata.
-        url: String,
-        /// The value, shortened.
-        found: String,
-    },
-    /// A reload would reject the CRLs.
-    #[error("{url}: rejected: {source}")]
-    Crl {
-        /// URL of the CRLs.
-        url: String,
-        /// Why they are rejected.
-        source: CrlFileError,
-    },
-    /// The SHA-256 is another one than in the metadata.
-    #[error(
-        "{url}: its SHA-256 is {found}, but blocklist_sha256 is {expected}: one of the two is damaged or outdated; try again later"
-    )]
-    Digest {
-        /// URL of the blocklist.
-        url: String,
-        /// The SHA-256 in the metadata, in hex.
-        expected: String,
-        /// The SHA-256 of the unpacked blocklist, in hex.
-        found: String,
-    },
     /// A file with credentials can be read by others.
     #[error("{0}; make it readable for the user that runs keygate fetch alone, or for its group")]
     Exposed(ExposedKeyFile),
@@ -102,30 +72,6 @@ pub enum FetchError {
         /// The reason.
         source: io::Error,
     },
-    /// The metadata of a blocklist are wrong.
-    #[error("{url}: {source}")]
-    Metadata {
-        /// URL of the metadata.
-        url: String,
-        /// The reason.
-        source: MetadataError,
-    },
-    /// The source does not have a companion of the file.
-    #[error("{url}: {status}; {remedy}")]
-    NoCompanion {
-        /// URL of the companion.
-        url: String,
-        /// The status.
-        status: StatusCode,
-        /// The setting that needs the companion, and the remedy.
-        remedy: &'static str,
-    },
-    /// The metadata have no SHA-256.
-    #[error("{url}: blocklist_sha256 is missing, so that the list cannot be verified; correct url")]
-    NoDigest {
-        /// URL of the metadata.
-        url: String,
-    },
     /// No file with the CAs of the system was found.
     #[error(
         "no CAs: the system has none of {}; install ca-certificates, or give source.trust_anchors",
@@ -148,28 +94,17 @@ pub enum FetchError {
         /// Why it is rejected.
         source: FileRejection,
     },
-    /// The list is not published in this format any more.
-    #[error(
-        "{url}: blocklist_url is missing: the list is not published in this format any more{}; look for a newer keygate",
-        note(deprecation)
-    )]
-    Retired {
-        /// URL of the metadata.
+    /// The source has no usable file at this URL.
+    #[error("{url}: {source}")]
+    Source {
+        /// The URL.
         url: String,
-        /// The text of `deprecated`.
-        deprecation: String,
+        /// The reason.
+        source: SourceError,
     },
     /// rustls rejects the configuration.
     #[error("TLS cannot be configured: {}", tls::tls_error(.0))]
     Tls(#[from] rustls::Error),
-    /// The download failed.
-    #[error("{url}: {source}")]
-    Transfer {
-        /// The URL.
-        url: String,
-        /// The reason.
-        source: TransferError,
-    },
     /// The file of CAs cannot be used.
     #[error("trust_anchors {}: {source}; give the CAs of the source in PEM", path.display())]
     TrustAnchors {
@@ -178,26 +113,73 @@ pub enum FetchError {
         /// The reason.
         source: TlsFileError,
     },
-    /// The file cannot be unpacked.
-    #[error("{url}: {source}")]
-    Unpack {
-        /// URL of the file.
-        url: String,
-        /// The reason.
-        source: UnpackError,
-    },
 }
 
 impl FetchError {
-    /// The error of unpacking the file at `url`.
-    pub(super) fn from_unpacking(url: &SourceUrl, error: UnpackError) -> Self {
-        match error {
-            UnpackError::Write { path, source } => Self::Io { path, source },
-            source @ (UnpackError::Damaged(_)
-            | UnpackError::NotPacked
-            | UnpackError::TooLarge { .. }
-            | UnpackError::Truncated) => Self::Unpack { url: url.to_string(), source },
-        }
+    /// The error of the file or directory at `path`.
+    pub(super) fn io(path: &Path) -> impl Fn(io::Error) -> Self + use<> {
+        let path = path.to_owned();
+        move |source| Self::Io { path: path.clone(), source }
+    }
+}
+
+/// Why a source has no usable file.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// The URL of the blocklist in its metadata is none.
+    #[error("blocklist_url {found:?} is not the URL of a file; correct url, or try again later")]
+    BlocklistUrl {
+        /// The value, shortened.
+        found: String,
+    },
+    /// A reload would reject the CRLs.
+    #[error("rejected: {0}")]
+    Crl(#[source] CrlFileError),
+    /// The SHA-256 is another one than in the metadata.
+    #[error(
+        "its SHA-256 is {found}, but blocklist_sha256 is {expected}: one of the two is damaged or outdated; try again later"
+    )]
+    Digest {
+        /// The SHA-256 in the metadata, in hex.
+        expected: String,
+        /// The SHA-256 of the unpacked blocklist, in hex.
+        found: String,
+    },
+    /// The metadata of a blocklist are wrong.
+    #[error(transparent)]
+    Metadata(#[from] MetadataError),
+    /// The source does not have a companion of the file.
+    #[error("{status}; {remedy}")]
+    NoCompanion {
+        /// The status.
+        status: StatusCode,
+        /// The setting that needs the companion, and the remedy.
+        remedy: &'static str,
+    },
+    /// The metadata have no SHA-256.
+    #[error("blocklist_sha256 is missing, so that the list cannot be verified; correct url")]
+    NoDigest,
+    /// The list is not published in this format any more.
+    #[error(
+        "blocklist_url is missing: the list is not published in this format any more{}; look for a newer keygate",
+        note(deprecation)
+    )]
+    Retired {
+        /// The text of `deprecated`.
+        deprecation: String,
+    },
+    /// The download failed.
+    #[error(transparent)]
+    Transfer(#[from] TransferError),
+    /// The file cannot be unpacked.
+    #[error(transparent)]
+    Unpack(#[from] UnpackError),
+}
+
+impl SourceError {
+    /// The error of the file at `url`.
+    pub(super) fn at(self, url: &SourceUrl) -> FetchError {
+        FetchError::Source { url: url.to_string(), source: self }
     }
 }
 
@@ -226,14 +208,6 @@ pub enum UnpackError {
     /// The content ends before the end of the xz file.
     #[error("the xz file ends early: it is truncated at the source; try again later")]
     Truncated,
-    /// A file cannot be written.
-    #[error("{}: {}{}", path.display(), regular_file::cause(.source), remedy_of(.source))]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        source: io::Error,
-    },
 }
 
 /// The error of a check, in which the files that were checked have the names of their source.

@@ -7,10 +7,11 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
+use aws_lc_rs::digest::{Context, SHA256};
 use serde::{Deserialize, Serialize};
 
 use super::error::FetchError;
@@ -82,7 +83,7 @@ impl NextVersion {
             adopt(&file, path)?;
             file.sync_all()
         };
-        write().map_err(|source| FetchError::Io { path: staged.clone(), source })?;
+        write().map_err(FetchError::io(&staged))?;
         self.names.push(name);
         Ok(())
     }
@@ -95,7 +96,7 @@ impl NextVersion {
             adopt(&file, &self.target)?;
             file.sync_all()
         });
-        adopted.map_err(|source| FetchError::Io { path: staged, source })?;
+        adopted.map_err(FetchError::io(&staged))?;
         self.names.extend(self.target.file_name().map(OsString::from));
         Ok(())
     }
@@ -109,9 +110,10 @@ impl NextVersion {
 
     /// Whether every file of this version has the content of the one in use.
     pub(super) fn is_in_use(&self) -> bool {
-        let beside = |name: &OsString| self.target.with_file_name(name);
         self.names.iter().all(|name| {
-            have_same_content(&self.directory.join(name), &beside(name)).unwrap_or(false)
+            let files = [self.directory.join(name), self.target.with_file_name(name)];
+            let [next, in_use] = files.map(|file| sha256_of(&file).ok());
+            next.is_some() && next == in_use
         })
     }
 
@@ -132,8 +134,7 @@ impl NextVersion {
         self.io(sync(&self.directory))?;
         for name in &self.names {
             let place = self.target.with_file_name(name);
-            replace(&self.directory.join(name), &place)
-                .map_err(|source| FetchError::Io { path: place, source })?;
+            replace(&self.directory.join(name), &place).map_err(FetchError::io(&place))?;
         }
         self.io(sync(directory_of(&self.target)))?;
         self.remove()
@@ -147,7 +148,7 @@ impl NextVersion {
     }
 
     fn io<T>(&self, result: io::Result<T>) -> Result<T, FetchError> {
-        result.map_err(|source| FetchError::Io { path: self.directory.clone(), source })
+        result.map_err(FetchError::io(&self.directory))
     }
 }
 
@@ -217,26 +218,17 @@ fn foreign_owner(old: &Metadata) -> String {
     )
 }
 
-/// Whether two files have the same content.
-fn have_same_content(one: &Path, other: &Path) -> io::Result<bool> {
-    use std::io::{BufRead, BufReader};
-    let (one, other) = (File::open(one)?, File::open(other)?);
-    if one.metadata()?.len() != other.metadata()?.len() {
-        return Ok(false);
-    }
-    let (mut one, mut other) = (BufReader::new(one), BufReader::new(other));
+/// SHA-256 of the content of a file.
+pub(super) fn sha256_of(path: &Path) -> io::Result<[u8; 32]> {
+    let mut file = File::open(path)?;
+    let mut context = Context::new(&SHA256);
+    let mut buffer = vec![0; 256 << 10];
     loop {
-        let (left, right) = (one.fill_buf()?, other.fill_buf()?);
-        let common = left.len().min(right.len());
-        if common == 0 {
-            return Ok(left.is_empty() && right.is_empty());
-        }
-        if left.get(..common) != right.get(..common) {
-            return Ok(false);
-        }
-        one.consume(common);
-        other.consume(common);
+        let read = file.read(&mut buffer)?;
+        let Some(chunk) = buffer.get(..read).filter(|chunk| !chunk.is_empty()) else { break };
+        context.update(chunk);
     }
+    Ok(context.finish().as_ref().try_into().unwrap_or_default())
 }
 
 #[cfg(test)]

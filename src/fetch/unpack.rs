@@ -7,7 +7,8 @@ use std::path::Path;
 use keygate_core::badkeys::XZ_MAGIC;
 use lzma_rust2::XzReader;
 
-use super::error::UnpackError;
+use super::error::{FetchError, SourceError, UnpackError};
+use crate::config::SourceUrl;
 
 /// Maximum memory of the decoder, in KiB, 96 MiB; a file that needs more is rejected. `xz -9` needs
 /// 65 MiB.
@@ -22,16 +23,21 @@ pub(super) fn is_packed(path: &Path) -> io::Result<bool> {
     Ok(start == XZ_MAGIC)
 }
 
-/// Unpacks the file at `packed` to a new file at `target`.
+/// Unpacks the file at `packed`, which was downloaded from `url`, to a new file at `target`.
 ///
 /// # Errors
 /// Returns an error if `packed` is damaged or truncated, if it needs more than 96 MiB of memory, if
 /// the content is larger than `max_size` bytes, or if `target` cannot be written.
-pub(super) fn unpack(packed: &Path, target: &Path, max_size: u64) -> Result<(), UnpackError> {
-    let file = File::open(packed)
-        .map_err(|source| UnpackError::Write { path: packed.to_owned(), source })?;
-    let failed = |source| UnpackError::Write { path: target.to_owned(), source };
-    let mut output = File::create_new(target).map_err(failed)?;
+pub(super) fn unpack(
+    packed: &Path,
+    target: &Path,
+    max_size: u64,
+    url: &SourceUrl,
+) -> Result<(), FetchError> {
+    let unusable = |error| SourceError::Unpack(error).at(url);
+    let file = File::open(packed).map_err(FetchError::io(packed))?;
+    let failed = FetchError::io(target);
+    let mut output = File::create_new(target).map_err(&failed)?;
     // Several streams may follow each other, as in files of `xz` that were joined.
     let mut reader = XzReader::new_mem_limit(BufReader::new(file), true, MAX_MEMORY);
     let mut buffer = vec![0; CHUNK];
@@ -41,18 +47,18 @@ pub(super) fn unpack(packed: &Path, target: &Path, max_size: u64) -> Result<(), 
             Ok(read) => read,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                return Err(UnpackError::Truncated);
+                return Err(unusable(UnpackError::Truncated));
             }
-            Err(error) => return Err(UnpackError::Damaged(error)),
+            Err(error) => return Err(unusable(UnpackError::Damaged(error))),
         };
         let Some(chunk) = buffer.get(..read).filter(|chunk| !chunk.is_empty()) else { break };
         size = size.saturating_add(chunk.len() as u64);
         if size > max_size {
-            return Err(UnpackError::TooLarge { max_size });
+            return Err(unusable(UnpackError::TooLarge { max_size }));
         }
-        output.write_all(chunk).map_err(failed)?;
+        output.write_all(chunk).map_err(&failed)?;
     }
-    output.sync_all().map_err(failed)
+    output.sync_all().map_err(&failed)
 }
 
 #[cfg(test)]
@@ -67,7 +73,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (file, target) = (directory.path().join("packed"), directory.path().join("target"));
         std::fs::write(&file, packed).unwrap();
-        unpack(&file, &target, max_size).map_err(|error| error.to_string())?;
+        let url = SourceUrl::parse("https://a.example/packed").unwrap();
+        unpack(&file, &target, max_size, &url).map_err(|error| error.to_string())?;
         Ok(std::fs::read(target).unwrap())
     }
 

@@ -1,20 +1,17 @@
 //! One run for one file: request, unpack, check, put in use.
 
-use std::fs::{self, File};
-use std::io::Read;
-use std::path::Path;
+use std::fs;
 
-use aws_lc_rs::digest::{Context, SHA256};
 use data_encoding::HEXLOWER;
-use keygate_core::badkeys::{MAX_METADATA_SIZE, metadata_path};
+use keygate_core::badkeys::{MAX_METADATA_SIZE, Metadata, metadata_path};
 use keygate_core::regular_file;
 
-use super::blocklist::{self, NamedList};
+use super::blocklist::{NamedList, named_list};
 use super::client::FetchClient;
 use super::companion::Companion;
 use super::download::{Downloaded, Received, Validators, download, download_small};
-use super::error::{FetchError, UnpackError};
-use super::install::NextVersion;
+use super::error::{FetchError, SourceError, UnpackError};
+use super::install::{NextVersion, sha256_of};
 use super::job::{FetchJob, JobFile};
 use super::outcome::{FetchOutcome, FetchedFile};
 use super::state::{FetchState, FileMark, Installed};
@@ -138,7 +135,7 @@ fn check(job: &FetchJob, next: &NextVersion) -> Result<u64, FetchError> {
     match &job.file {
         JobFile::Crl { path, config, .. } => check_crl_candidate(config, path, &staged)
             .map(|entries| entries as u64)
-            .map_err(|source| FetchError::Crl { url, source }),
+            .map_err(|source| SourceError::Crl(source).at(&job.source.url)),
         JobFile::Filter { config, state_dir, shrunk } => {
             let mut candidate = config.clone();
             candidate.path.clone_from(&staged);
@@ -207,7 +204,7 @@ impl Run<'_> {
         let (json, validators) = match answer {
             Downloaded::NotModified => {
                 let json = regular_file::read(&in_use, MAX_METADATA_SIZE)
-                    .map_err(|source| FetchError::Io { path: in_use.clone(), source })?;
+                    .map_err(FetchError::io(&in_use))?;
                 (json, known.cloned().unwrap_or_default())
             }
             Downloaded::New(json, validators) => {
@@ -215,8 +212,9 @@ impl Run<'_> {
                 (json, validators)
             }
         };
-        let metadata = blocklist::parse(url, &json)?;
-        let list = blocklist::named_list(url, &metadata)?;
+        let metadata =
+            Metadata::parse(&json).map_err(|source| SourceError::Metadata(source).at(url))?;
+        let list = named_list(url, &metadata)?;
         let is_in_use = sha256_of(self.job.path()).is_ok_and(|found| found == list.sha256);
         let part = self.work.part();
         if !is_in_use {
@@ -264,16 +262,16 @@ impl Run<'_> {
     /// Moves the file that was downloaded from `url` into the next version; unpacks it if needed.
     fn take_part(&self, next: &mut NextVersion, url: &SourceUrl) -> Result<(), FetchError> {
         let part = self.work.part();
-        let failed = |source| FetchError::Io { path: part.path.clone(), source };
-        if !self.job.is_crl() && is_packed(&part.path).map_err(failed)? {
-            let unpacked = unpack(&part.path, &next.file(), self.job.max_size().bytes);
+        let failed = FetchError::io(&part.path);
+        if !self.job.is_crl() && is_packed(&part.path).map_err(&failed)? {
+            let unpacked = unpack(&part.path, &next.file(), self.job.max_size().bytes, url);
             part.remove();
-            unpacked.map_err(|source| FetchError::from_unpacking(url, source))?;
+            unpacked?;
         } else if !self.job.is_crl() && url.path.ends_with(PACKED) {
             part.remove();
-            return Err(FetchError::from_unpacking(url, UnpackError::NotPacked));
+            return Err(SourceError::Unpack(UnpackError::NotPacked).at(url));
         } else {
-            fs::rename(&part.path, next.file()).map_err(failed)?;
+            fs::rename(&part.path, next.file()).map_err(&failed)?;
             part.remove();
         }
         next.add_file()
@@ -290,25 +288,10 @@ impl FetchedFile {
 /// Checks that the unpacked blocklist is the one that the metadata name.
 fn ensure_digest(next: &NextVersion, list: &NamedList) -> Result<(), FetchError> {
     let path = next.file();
-    let found = sha256_of(&path).map_err(|source| FetchError::Io { path, source })?;
+    let found = sha256_of(&path).map_err(FetchError::io(&path))?;
     if found == list.sha256 {
         return Ok(());
     }
-    Err(FetchError::Digest {
-        url: list.url.to_string(),
-        expected: HEXLOWER.encode(&list.sha256),
-        found: HEXLOWER.encode(&found),
-    })
-}
-
-fn sha256_of(path: &Path) -> std::io::Result<[u8; 32]> {
-    let mut file = File::open(path)?;
-    let mut context = Context::new(&SHA256);
-    let mut buffer = vec![0; 256 << 10];
-    loop {
-        let read = file.read(&mut buffer)?;
-        let Some(chunk) = buffer.get(..read).filter(|chunk| !chunk.is_empty()) else { break };
-        context.update(chunk);
-    }
-    Ok(context.finish().as_ref().try_into().unwrap_or_default())
+    let [expected, found] = [list.sha256, found].map(|sha256| HEXLOWER.encode(&sha256));
+    Err(SourceError::Digest { expected, found }.at(&list.url))
 }

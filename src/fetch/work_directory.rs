@@ -42,12 +42,12 @@ impl WorkDirectory {
         }
         create_parent(target)?;
         let path = path_of(target);
-        let failed = |source| FetchError::Io { path: path.clone(), source };
+        let failed = FetchError::io(&path);
         match DirBuilder::new().mode(0o700).create(&path) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(failed(error)),
             Ok(()) | Err(_) => {}
         }
-        let metadata = fs::symlink_metadata(&path).map_err(failed)?;
+        let metadata = fs::symlink_metadata(&path).map_err(&failed)?;
         if !metadata.is_dir() {
             return Err(failed(ErrorKind::NotADirectory.into()));
         }
@@ -56,12 +56,12 @@ impl WorkDirectory {
             return Err(FetchError::ForeignDirectory { path, owner: metadata.uid(), user });
         }
         if metadata.mode() & 0o077 != 0 {
-            fs::set_permissions(&path, Permissions::from_mode(0o700)).map_err(failed)?;
+            fs::set_permissions(&path, Permissions::from_mode(0o700)).map_err(&failed)?;
         }
         let lock = path.join("lock");
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600).custom_flags(NO_LINK);
-        let file = options.open(&lock).map_err(failed)?;
+        let file = options.open(&lock).map_err(&failed)?;
         match file.try_lock() {
             Ok(()) => Ok(Self { path, _lock: file }),
             Err(TryLockError::WouldBlock) => Err(FetchError::Busy { path: lock }),
@@ -77,7 +77,7 @@ impl WorkDirectory {
     /// Replaces the record of earlier runs.
     pub(super) fn save(&self, state: &FetchState) -> Result<(), FetchError> {
         let path = self.state_path();
-        write_json(&path, state).map_err(|source| FetchError::Io { path, source })
+        write_json(&path, state).map_err(FetchError::io(&path))
     }
 
     fn state_path(&self) -> PathBuf {
@@ -99,16 +99,16 @@ impl WorkDirectory {
 /// links in place of files that are written, and who could not write to a directory of root.
 fn create_parent(target: &Path) -> Result<(), FetchError> {
     let directory = directory_of(target);
-    let failed = |source| FetchError::Io { path: directory.to_owned(), source };
+    let failed = FetchError::io(directory);
     let user = geteuid().as_raw();
     if user == ROOT {
         let path = directory.ancestors().find(|path| path.exists()).unwrap_or(Path::new("."));
-        let owner = fs::metadata(path).map_err(failed)?.uid();
+        let owner = fs::metadata(path).map_err(&failed)?.uid();
         if owner != ROOT {
             return Err(FetchError::ForeignDirectory { path: path.to_owned(), owner, user });
         }
     }
-    fs::create_dir_all(directory).map_err(failed)
+    fs::create_dir_all(directory).map_err(&failed)
 }
 
 /// The path of the work directory of the file at `target`.

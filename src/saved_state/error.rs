@@ -1,7 +1,7 @@
 //! Errors of the state directory: which file cannot be read or written, and why.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use keygate_core::regular_file::cause;
 
@@ -59,11 +59,6 @@ pub enum StateError {
 }
 
 impl StateError {
-    /// The error of the state file at `path`.
-    pub(super) fn of_file(path: &Path, source: io::Error) -> Self {
-        Self::File { path: path.to_owned(), source }
-    }
-
     /// Whether a copy could not be written. The file itself is in use.
     pub(super) fn is_about_copy(&self) -> bool {
         matches!(self, Self::Copy { .. } | Self::CredentialCopy { .. })

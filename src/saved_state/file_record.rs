@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
 use std::time::SystemTime;
 
 use keygate_core::pkbf::Header;
@@ -26,7 +25,7 @@ pub(crate) fn today(now: SystemTime) -> u64 {
 /// The age of the newest filter that was in use. A filter with a lower watermark is older.
 ///
 /// The time of the last change is compared first, then the revision.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Watermark {
     /// Last change, in seconds since the Unix epoch.
     pub(crate) updated: u64,
@@ -46,24 +45,21 @@ impl Watermark {
 #[serde(deny_unknown_fields)]
 pub(crate) struct FileRecord {
     /// Last change of the filter in use, in seconds since the Unix epoch; 0 of a list.
-    updated: u64,
+    pub(crate) updated: u64,
     /// Revision of the filter in use; 0 of a list.
-    revision: u32,
+    pub(crate) revision: u32,
     /// Number of entries in use; 0 if the file is no longer configured.
     #[serde(default)]
     pub(crate) entries: u64,
     /// Path of the file, under which another name finds the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    path: Option<String>,
+    pub(crate) path: Option<String>,
     /// The entries and new hits of the last seven days.
     #[serde(default, skip_serializing_if = "History::is_empty")]
     pub(crate) history: History,
     /// Id of the copy of the file in use, a SHA-256 in hex; `None` without a copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) last_good: Option<String>,
-    /// The signature of the filter in use, which an earlier format has here and not beside the copy.
-    #[serde(default, skip_serializing)]
-    signature: Option<String>,
     /// The update that waits for the operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) waiting: Option<WaitingReport>,
@@ -86,28 +82,6 @@ struct Day {
 }
 
 impl FileRecord {
-    /// The record of a file with this number of entries.
-    pub(crate) fn new(
-        path: &Path,
-        entries: u64,
-        history: History,
-        waiting: Option<WaitingReport>,
-    ) -> Self {
-        let path = Some(path.display().to_string());
-        Self { entries, path, history, waiting, ..Self::default() }
-    }
-
-    /// The record of a filter with this watermark; a list has none.
-    pub(crate) fn with_watermark(self, watermark: Option<Watermark>) -> Self {
-        let Some(Watermark { updated, revision }) = watermark else { return self };
-        Self { updated, revision, ..self }
-    }
-
-    /// The record of a file whose copy has this id.
-    pub(crate) fn with_copy(self, id: String) -> Self {
-        Self { last_good: Some(id), ..self }
-    }
-
     /// The watermark of the filter that was in use.
     pub(crate) fn watermark(&self) -> Watermark {
         Watermark { updated: self.updated, revision: self.revision }
@@ -127,15 +101,10 @@ impl FileRecord {
     /// is no longer configured. Returns whether these are kept.
     pub(crate) fn retire(&mut self, now: SystemTime) -> bool {
         self.history.note_entries(std::mem::take(&mut self.entries), now);
-        self.forget_copy();
+        self.last_good = None;
         let is_recent = !self.history.is_empty();
         self.waiting.take_if(|_| !is_recent);
         is_recent
-    }
-
-    /// Records that there is no copy.
-    pub(crate) fn forget_copy(&mut self) {
-        self.last_good = None;
     }
 
     /// Bounds what the file holds under `name`, and checks the digest that becomes part of a path.

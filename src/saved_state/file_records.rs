@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
-use super::file_record::{self, FileRecord, REMEMBERED_DAYS};
+use super::file_record::{FileRecord, REMEMBERED_DAYS};
 use super::state_file;
 use super::{GuardFile, MAX_NAMED, WaitingReport};
 
@@ -20,11 +19,7 @@ pub(super) struct FileRecords {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) lists: BTreeMap<String, FileRecord>,
     /// The updates of CAs and CRLs that wait, by the name of the service or authorizer.
-    #[serde(
-        default,
-        skip_serializing_if = "BTreeMap::is_empty",
-        deserialize_with = "waiting_by_service"
-    )]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) waiting: BTreeMap<String, WaitingFiles>,
 }
 
@@ -36,29 +31,6 @@ pub(super) struct WaitingFiles {
     /// service are kept for seven days.
     day: u64,
     pub(super) updates: Vec<WaitingReport>,
-}
-
-/// The updates that wait. An earlier format has them by path, without a service. They become
-/// updates of a removed service whose name is the path: they wait for each service with this file.
-fn waiting_by_service<'de, D: Deserializer<'de>>(
-    value: D,
-) -> Result<BTreeMap<String, WaitingFiles>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Waiting {
-        OfService(WaitingFiles),
-        OfPath(WaitingReport),
-    }
-    let day = file_record::today(SystemTime::now());
-    let waiting = BTreeMap::<String, Waiting>::deserialize(value)?.into_iter();
-    let waiting = waiting.map(|(name, waiting)| match waiting {
-        Waiting::OfService(files) => (name, files),
-        Waiting::OfPath(update) => {
-            let updates = vec![WaitingReport { path: Some(name.clone()), ..update }];
-            (name, WaitingFiles { day, updates })
-        }
-    });
-    Ok(waiting.collect())
 }
 
 /// Path of the state file in `directory`.

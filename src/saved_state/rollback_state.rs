@@ -50,7 +50,7 @@ impl RollbackState {
         let Some(directory) = directory else { return Ok(Self::default()) };
         let path = path_in(directory);
         let records = state_file::or_default(files::read_with(&path, read))
-            .map_err(|source| StateError::of_file(&path, source))?;
+            .map_err(|source| StateError::File { path: path.clone(), source })?;
         Ok(Self { directory: Some(directory.to_owned()), records, ..Self::default() })
     }
 
@@ -169,7 +169,7 @@ impl StateUpdate {
         let mut copied = Ok(());
         for FileInUse { file, name, mut record, original } in in_use {
             if let Err(error) = self.keep(file, &name, &original) {
-                record.forget_copy();
+                record.last_good = None;
                 copied = error.map_or(copied, Err);
             }
             self.next.of_mut(file).insert(name, record);
@@ -217,7 +217,6 @@ mod tests {
 
     use super::*;
     use crate::saved_state::copies::{Content, CopyKind};
-    use crate::saved_state::file_record::History;
     use crate::saved_state::{MAX_NAMED, Watermark};
     use keygate_core::guard::NamedFilter;
     use keygate_core::pkbf::{Filter, Parameters};
@@ -230,9 +229,14 @@ mod tests {
         let (sha256, header) = (filter.sha256(), *filter.header());
         let content = Content::Filter(Arc::new(NamedFilter { name: name.into(), filter, sha256 }));
         let original = Original { content, sha256, signature: None, metadata: None };
-        let record = FileRecord::new(Path::new(name), 1, History::default(), None);
-        let record = record.with_watermark(Some(Watermark::from_header(&header)));
-        let record = record.with_copy(original.id());
+        let record = FileRecord {
+            updated: header.updated_at,
+            revision: header.revision,
+            entries: 1,
+            path: Some(name.to_owned()),
+            last_good: Some(original.id()),
+            ..FileRecord::default()
+        };
         FileInUse { file: GuardFile::Filter, name: name.to_owned(), record, original }
     }
 
@@ -310,6 +314,16 @@ mod tests {
                 "filters.lost.keys: unknown field `keys`, expected one of `updated`, `revision`,",
             ),
             (
+                // An earlier format, which has the signature of the copy here.
+                "{\"filters\":{\"lost\":{\"updated\":1,\"revision\":0,\"signature\":\"\"}}}",
+                "filters.lost.signature: unknown field `signature`, expected one of `updated`,",
+            ),
+            (
+                // An earlier format, which has no service.
+                "{\"filters\":{},\"waiting\":{\"/ca.pem\":{\"sha256\":\"00\"}}}",
+                "waiting./ca.pem.sha256: unknown field `sha256`, expected `day` or `updates` at line ",
+            ),
+            (
                 "{\"filters\":{\"lost\":{\"updated\":1,\"revision\":0,\"last_good\":\"../x\"}}}",
                 "filters.\"lost\".last_good: \"../x\" is not a SHA-256 in lower-case hex",
             ),
@@ -325,19 +339,6 @@ mod tests {
         std::fs::write(path_in(directory.path()), old).unwrap();
         let state = RollbackState::read(Some(directory.path())).unwrap();
         assert_eq!(record(&state, "lost").unwrap().watermark().revision, 2);
-    }
-
-    #[test]
-    fn an_update_that_waited_in_the_earlier_format_waits_for_each_service_with_its_file() {
-        let directory = tempfile::tempdir().unwrap();
-        let waiting = json!({ "sha256": "00", "entries": 0, "new_hits": 9, "max_new_hits": 1, "clients": [] });
-        let state = json!({ "filters": {}, "waiting": { "/etc/ca.pem": waiting } });
-        std::fs::write(path_in(directory.path()), state.to_string()).unwrap();
-        let mut state = RollbackState::read(Some(directory.path())).unwrap();
-        save(&mut state, Vec::new());
-        let state = RollbackState::read(Some(directory.path())).unwrap();
-        let report = state.waiting_files("s", &["s"]).next().unwrap();
-        assert_eq!((report.path.as_deref(), report.new_hits), (Some("/etc/ca.pem"), 9));
     }
 
     #[test]

@@ -40,7 +40,12 @@ pub(crate) struct SavedFile {
 
 impl SavedFile {
     /// The file with CAs that `key` of `owner` names.
-    pub(crate) fn of_ca(owner: &CredentialOwner, key: &str, path: &Path, sha256: [u8; 32]) -> Self {
+    pub(crate) fn from_ca(
+        owner: &CredentialOwner,
+        key: &str,
+        path: &Path,
+        sha256: [u8; 32],
+    ) -> Self {
         let place = [owner.table(), owner.name(), key].join("\0");
         let place = [place.as_bytes(), b"\0", path.as_os_str().as_encoded_bytes()].concat();
         let [place, content] =
@@ -49,7 +54,7 @@ impl SavedFile {
     }
 
     /// A file with CRLs.
-    pub(crate) fn of_crls(sha256: [u8; 32], path: &Path) -> Self {
+    pub(crate) fn from_crls(sha256: [u8; 32], path: &Path) -> Self {
         let name = format!("{CRL_PREFIX}{}", HEXLOWER.encode(&sha256));
         Self { name, path: path.to_owned(), sha256 }
     }
@@ -91,7 +96,7 @@ impl SavedCredentials {
         let copies: Vec<_> = copies.filter_map(|copy| Some((read(&copy).ok()?, copy))).collect();
         let content = owners.find_map(|owner| {
             copies.iter().find_map(|(content, copy)| {
-                let name = SavedFile::of_ca(&owner, key, path, sha256(content)).name;
+                let name = SavedFile::from_ca(&owner, key, path, sha256(content)).name;
                 (copy.file_name()? == name.as_str()).then(|| content.clone())
             })
         });

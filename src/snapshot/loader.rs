@@ -22,11 +22,13 @@ use crate::process::sandbox;
 use crate::saved_state::{SavedState, StateError, StateLock};
 use crate::sources::configuration::{Commit, ConfigChange, Configuration, Prepare, Trigger};
 use crate::sources::context::LoadContext;
+use crate::sources::credential_files::CredentialTable;
+use crate::sources::credential_source::CredentialSource;
 use crate::sources::guards::ConfigurationHits;
 use crate::sources::last_good::{MaxWait, ValueChange};
 use crate::sources::load_errors::{all, both};
 use crate::sources::{
-    JudgementLinks, LoadError, LoadErrors, OwnKey, ReconfigureError, ServiceIds, Source, Sources,
+    JudgementLinks, LoadError, LoadErrors, OwnKey, ReconfigureError, ServiceIds, Sources,
     StagedSources,
 };
 
@@ -111,7 +113,6 @@ impl Loader {
         let now = SystemTime::now();
         // Without the state, the files are read for their errors only.
         let no_state = SavedState::default();
-        let known = state.as_ref().unwrap_or(&no_state);
         let service_ids = ServiceIds::default();
         let mut sources = Sources::none();
         let dry_run = sources.dry_run(config, &service_ids, &links, now);
@@ -119,9 +120,7 @@ impl Loader {
         let context = LoadContext {
             metrics: &metrics,
             ids: &service_ids,
-            rollback: &known.rollback,
-            saved_credentials: &known.credentials,
-            crl_state: &known.crls,
+            state: state.as_ref().unwrap_or(&no_state),
             configured: config,
             file,
             dry_run: &dry_run,
@@ -209,9 +208,7 @@ impl Loader {
         let context = LoadContext {
             metrics: &self.metrics,
             ids: &self.service_ids,
-            rollback: &self.state.rollback,
-            saved_credentials: &self.state.credentials,
-            crl_state: &self.state.crls,
+            state: &self.state,
             configured: config,
             file: self.configuration.path(),
             dry_run: &dry_run,
@@ -220,7 +217,7 @@ impl Loader {
             now,
         };
         let staged = self.sources.stage(config, context)?;
-        let hits = self.sources.try_on_clients(&staged, &self.links, &dry_run)?;
+        let hits = self.sources.dry_run_of(&staged, &self.links, &dry_run)?;
         let commit = prepare(config).map_err(ReconfigureError::Prepare)?;
         hits.iter().for_each(ConfigurationHits::log);
         Ok((staged, commit))
@@ -246,7 +243,7 @@ impl Loader {
     /// The lock on the state directory; `None` if this process does not save its state there.
     #[must_use]
     pub fn state_lock(&self) -> Option<StateLock> {
-        self.state.lock().cloned()
+        self.state.lock.clone()
     }
 
     /// Paths of all files that are read again when they change.
@@ -273,27 +270,34 @@ impl Loader {
     fn build(&mut self) -> Result<Snapshot, LoadErrors> {
         let guard = Arc::new(self.sources.guard(&self.links));
         let deferral = self.links.deferral.as_ref();
-        let services = self.sources.services.iter();
-        let services = services.map(|source| source.build(&self.guard, deferral).map(Arc::new));
-        let services = all(services)?;
-        let authorizers = self.sources.authorizers.iter();
-        let authorizers =
-            authorizers.map(|source| source.build_authorizer(&self.guard).map(Arc::new));
-        let authorizers = all(authorizers)?;
+        let (mut services, mut authorizers) = (Vec::new(), Vec::new());
+        let built = self.sources.credentials.iter().map(|source| match &source.config {
+            CredentialTable::Authorizer(config) => source
+                .build_authorizer(config, &self.guard)
+                .map(|authorizer| authorizers.push(Arc::new(authorizer))),
+            CredentialTable::Service(config) => source
+                .build_service(config, &self.guard, deferral)
+                .map(|service| services.push(Arc::new(service))),
+        });
+        all(built)?;
         // The guard is replaced before the snapshot is swapped in, so that handshakes in progress
         // are judged by the newer filters.
         self.guard.replace(Arc::clone(&guard));
         self.is_outdated = false;
         self.generation += 1;
         self.metrics.snapshots.inc();
-        self.set_service_metrics();
+        self.sources.credentials.iter().for_each(CredentialSource::set_metrics);
         let routes = Arc::clone(&self.routes);
         Ok(Snapshot::new(self.generation, guard, services, routes, authorizers))
     }
 }
 
 fn routes_of(sources: &Sources) -> Arc<Routes> {
-    Arc::new(Routes::new(sources.services.iter().map(|service| (service.id(), service.config()))))
+    let services = sources.credentials.iter().filter_map(|source| match &source.config {
+        CredentialTable::Authorizer(_) => None,
+        CredentialTable::Service(config) => Some((source.id, &**config)),
+    });
+    Arc::new(Routes::new(services))
 }
 
 #[cfg(test)]

@@ -10,8 +10,9 @@ use std::time::SystemTime;
 
 use keygate_core::guard::{ExactList, NamedFilter};
 
-use super::check::{check_filter, needs_operator};
+use super::check::check_filter;
 use super::filter::read as read_filter;
+use super::gate;
 use super::list::{lost, read as read_list};
 use crate::config::{FilterConfig, ListConfig, Shrink};
 use crate::saved_state::Watermark;
@@ -52,8 +53,7 @@ pub fn check_filter_candidate(
     let update = check_filter(config, read_filter(config)?, watermark, now)?;
     let entries =
         in_use.map(|(_, entries)| entries).or_else(|| record.map(|record| record.entries));
-    let cause =
-        needs_operator::shrunk(entries.unwrap_or(0), update.named.filter.explained_entries());
+    let cause = gate::shrunk(entries.unwrap_or(0), update.named.filter.explained_entries());
     shrunk.ensure_allowed(GuardFile::Filter, cause)?;
     Ok(update.named)
 }
@@ -75,7 +75,7 @@ pub fn check_list_candidate(
         Shrink::Refuse => {
             let before = in_use.as_ref().map_or(0, ExactList::len) as u64;
             let cause = lost(in_use.as_ref(), &update);
-            let cause = cause.or_else(|| needs_operator::shrunk(before, update.len() as u64));
+            let cause = cause.or_else(|| gate::shrunk(before, update.len() as u64));
             shrunk.ensure_allowed(GuardFile::List, cause)?;
         }
     }

@@ -2,20 +2,22 @@
 
 pub(crate) mod canary;
 pub(crate) mod dry_run;
-pub(crate) mod needs_operator;
-pub(crate) mod plausibility;
-pub(crate) mod rollback;
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use keygate_core::guard::NamedFilter;
-use keygate_core::pkbf::Filter;
+use keygate_core::pkbf::{Filter, Header};
+use keygate_core::unix_time;
+use tracing::warn;
 
-use crate::config::FilterConfig;
+use crate::config::{FilterConfig, Implausible, Rollback};
 use crate::saved_state::Watermark;
 use crate::sources::file_rejection::FileRejection;
 use crate::sources::signed::{LoadedFilter, ReadFilter};
+
+/// Maximum time by which the date of a filter may lie in the future: one day, in seconds.
+pub(crate) const MAX_CLOCK_SKEW: u64 = 86_400;
 
 /// Checks a filter that was `read` as [`check_content`] does.
 ///
@@ -48,9 +50,75 @@ pub(crate) fn check_content(
     now: SystemTime,
 ) -> Result<(), FileRejection> {
     let header = filter.header();
-    rollback::ensure_not_from_the_future(header, now)?;
-    rollback::ensure_not_older(config.rollback, header, watermark)?;
-    plausibility::ensure_plausible(config, filter)?;
+    ensure_not_from_the_future(header, now)?;
+    ensure_not_older(config.rollback, header, watermark)?;
+    ensure_plausible(config, filter)?;
     canary::ensure_canaries_hit(filter, &config.canaries)?;
     canary::ensure_random_keys_miss(filter)
+}
+
+/// Checks that a filter is not dated more than [`MAX_CLOCK_SKEW`] after `now`. A forged date would
+/// make every later update look older.
+///
+/// # Errors
+/// Returns an error if the date is later.
+fn ensure_not_from_the_future(header: &Header, now: SystemTime) -> Result<(), FileRejection> {
+    let updated = header.updated_at;
+    if updated > unix_time::seconds(now).saturating_add(MAX_CLOCK_SKEW) {
+        return Err(FileRejection::Future { updated });
+    }
+    Ok(())
+}
+
+/// Checks that a filter is not older than the `watermark`.
+///
+/// # Errors
+/// Returns an error if the filter is older and `rollback` is `"refuse"`.
+fn ensure_not_older(
+    rollback: Rollback,
+    header: &Header,
+    watermark: Option<Watermark>,
+) -> Result<(), FileRejection> {
+    match (rollback, watermark) {
+        (Rollback::Refuse, Some(known)) if Watermark::from_header(header) < known => {
+            Err(FileRejection::OlderFilter {
+                revision: header.revision,
+                updated: header.updated_at,
+                known_revision: known.revision,
+                known_updated: known.updated,
+            })
+        }
+        (Rollback::Allow | Rollback::Refuse, _) => Ok(()),
+    }
+}
+
+/// Checks that the header of `filter` explains its bits, or logs a warning if `implausible` is
+/// `"warn"`.
+///
+/// # Errors
+/// Returns an error if the filter is implausible and `implausible` is `"refuse"`.
+fn ensure_plausible(config: &FilterConfig, filter: &Filter) -> Result<(), FileRejection> {
+    let plausibility = filter.plausibility();
+    if plausibility.is_plausible() {
+        return Ok(());
+    }
+    match config.implausible {
+        Implausible::Refuse => Err(FileRejection::Plausibility(plausibility)),
+        Implausible::Warn => {
+            warn!(filter = %config.name, %plausibility, "the filter is implausible");
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_the_last_change_is_compared_before_the_revision() {
+        let watermark = |updated, revision| Watermark { updated, revision };
+        assert!(watermark(1, 9) < watermark(2, 1));
+        assert!(watermark(2, 1) < watermark(2, 2));
+    }
 }

@@ -8,14 +8,22 @@ use std::time::SystemTime;
 use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
 
+use super::client_auth::{Attempt, ClientAuth, KnownClients, PartialUpdate, ReadClients};
+use super::context::LoadContext;
 use super::credential_files::{CRLS, CredentialFiles, TRUST_ANCHORS};
 use super::gate::{AcceptError, Acceptance, Gate};
-use super::service_credentials::{Attempt, ClientAuth, PartialUpdate, ReadClients};
+use super::last_good::LastGood;
+use super::load_errors::LoadErrors;
+use super::service_file::ServiceFile;
 use crate::sources::check::dry_run::{DryRun, NewHits};
 use crate::sources::failure::{Failure, ReadError};
 use crate::sources::load_error::LoadError;
 use crate::sources::operator_decision::GuardFile;
 use crate::sources::report::{DryRunReport, WaitingReport};
+
+/// Why recent clients were not asked about an update that waited before the start, in reports.
+const NO_COPY: &str =
+    "not checked: an update waited, and state.dir has no copy of the files before it";
 
 /// The gates of a service, each of a part of its files. An attempt to read the files changes a copy
 /// of them, because the result may be dropped.
@@ -42,6 +50,63 @@ pub(super) struct ClientUpdate<'a> {
     pub(super) gates: &'a mut ClientGates,
     pub(super) dry_run: &'a DryRun,
     pub(super) is_start: bool,
+}
+
+/// Reads all files that `client_auth` names, for the first time or for a new configuration. If
+/// files are rejected, copies of the last good ones are used at a start, and for a new
+/// configuration the CRLs in use. The second value has their errors, and the errors of updates
+/// that wait in `gates` of the service with this id.
+///
+/// # Errors
+/// Returns the errors of all files that cannot be used and have no last good value.
+pub(super) fn load_clients(
+    files: CredentialFiles<'_>,
+    known: KnownClients<'_>,
+    has_same_files: bool,
+    (service, gates): (usize, &mut ClientGates),
+    context: LoadContext<'_>,
+) -> Result<(LastGood<ClientAuth>, Option<LoadErrors>), LoadErrors> {
+    let paths = files.of_clients();
+    let with_copies = KnownClients { copies: Some(&context.state.credentials), ..known };
+    let is_first = known.in_use.is_none();
+    let in_use = match known.in_use {
+        Some(in_use) => (has_same_files || !gates.is_empty()).then(|| in_use.clone()),
+        None if gates.is_empty() => None,
+        None => ClientAuth::copies(files, with_copies),
+    };
+    if in_use.is_none() && !gates.is_empty() {
+        *gates = ClientGates::default();
+        gates.untried = Some(NO_COPY.to_owned());
+    }
+    let gates_before = gates.clone();
+    let mut read = |known: KnownClients<'_>| {
+        gates.clone_from(&gates_before); // the result of an earlier attempt was dropped
+        let read = |attempt| {
+            let known = if attempt == Attempt::Crls { with_copies } else { known };
+            ClientAuth::read(files, KnownClients { attempt, ..known })
+        };
+        let Some(in_use) = &in_use else { return PartialUpdate::result(read(Attempt::All)) };
+        let (dry_run, is_start) = (context.dry_run, context.is_start);
+        ClientUpdate { files, service, in_use, gates, dry_run, is_start }.read(read)
+    };
+    let loaded = LastGood::load(paths.clone(), context.now, context.max_wait, || read(known));
+    let (auth, rejection) = match loaded {
+        Ok(loaded) => return Ok((loaded, None)),
+        Err(PartialUpdate { usable: Some(auth), errors })
+            if !is_first || errors.iter().all(LoadError::waits) =>
+        {
+            (auth, Some(errors))
+        }
+        Err(PartialUpdate { errors, .. }) if !is_first => return Err(errors),
+        Err(PartialUpdate { errors, .. }) => match read(with_copies) {
+            Ok(auth) => (auth, None),
+            Err(PartialUpdate { usable: Some(auth), errors }) => (auth, Some(errors)),
+            Err(PartialUpdate { usable: None, .. }) => return Err(errors),
+        },
+    };
+    let mut loaded = LastGood::new(auth, context.now);
+    loaded.watch(paths);
+    Ok((loaded, rejection))
 }
 
 impl ClientUpdate<'_> {
@@ -133,16 +198,16 @@ impl ClientUpdate<'_> {
         };
         let of_file = self.gates.gates.get(&(part.0.clone(), Box::default()));
         let waited = of_file.and_then(Gate::waiting).cloned();
-        let name = self.files.name;
-        let gate = self.gates.gates.entry(part.clone()).or_insert_with(|| gate(name, waited));
+        let gate = self.gates.gates.entry(part.clone());
+        let gate = gate.or_insert_with(|| Gate::new(GuardFile::Service, waited));
         match gate.check(update, None, self.is_start, self.dry_run.now) {
             Ok(()) => match gate.record_use(&sha256, 0, self.dry_run.now) {
                 Some(accepted) => self.gates.accepted.push(accepted),
                 None => *earlier = count,
             },
             Err(source) => {
-                let (owner, path) = (self.files.owner(), part.0.clone());
-                return Err((part, LoadError::Waits { owner, key, path, source }));
+                let error = ServiceFile { files: self.files, key, path: &part.0 }.error(source);
+                return Err((part, error));
             }
         }
         Ok(())
@@ -162,14 +227,16 @@ impl ClientGates {
     pub(super) fn new<'a>(
         waiting: impl Iterator<Item = &'a WaitingReport>,
         paths: &[PathBuf],
-        service: &str,
     ) -> Self {
         let mut waiting: Vec<_> = waiting.collect();
         // The update with the most new hits counts, if there are several of one file.
         waiting.sort_by_key(|report| report.new_hits);
         let gates = waiting.into_iter().filter_map(|report| {
             let path = paths.iter().find(|path| report.is_of(path))?;
-            Some(((path.clone(), Box::default()), gate(service, Some(report.clone()))))
+            Some((
+                (path.clone(), Box::default()),
+                Gate::new(GuardFile::Service, Some(report.clone())),
+            ))
         });
         Self { gates: gates.collect(), ..Self::default() }
     }
@@ -185,14 +252,8 @@ impl ClientGates {
     }
 
     /// Logs the updates in use that operators accepted.
-    pub(super) fn log_accepted(&mut self) {
-        self.accepted.drain(..).for_each(|accepted| accepted.log());
-    }
-
-    /// These gates under another name of the service.
-    pub(super) fn renamed(mut self, service: &str) -> Self {
-        self.gates.values_mut().for_each(|gate| gate.rename(service));
-        self
+    pub(super) fn log_accepted(&mut self, service: &str) {
+        self.accepted.drain(..).for_each(|accepted| accepted.log(service));
     }
 
     /// Forgets the updates that wait no longer. `errors` are about files that cannot be used.
@@ -243,13 +304,9 @@ impl ClientGates {
     ) -> Result<(), AcceptError> {
         let mut result = Err(AcceptError::Nothing(GuardFile::Service.subject(service)));
         for gate in self.gates.values_mut().filter(|gate| gate.acceptable().is_some()) {
-            let accepted = gate.accept(sha256, peer);
+            let accepted = gate.accept(service, sha256, peer);
             result = result.or(accepted);
         }
         result
     }
-}
-
-fn gate(service: &str, waiting: Option<WaitingReport>) -> Gate {
-    Gate::new(GuardFile::Service, service, waiting)
 }

@@ -8,23 +8,19 @@ use super::check::dry_run::DryRun;
 use super::last_good::MaxWait;
 use crate::config::Config;
 use crate::metrics::ControlMetrics;
-use crate::saved_state::crl_state::CrlState;
-use crate::saved_state::rollback_state::RollbackState;
-use crate::saved_state::saved_credentials::SavedCredentials;
+use crate::saved_state::SavedState;
 
 /// The context in which new sources are loaded.
 #[derive(Clone, Copy)]
 pub(crate) struct LoadContext<'a> {
     pub(crate) metrics: &'a ControlMetrics,
     pub(crate) ids: &'a ServiceIds,
-    pub(crate) rollback: &'a RollbackState,
-    pub(crate) saved_credentials: &'a SavedCredentials,
-    pub(crate) crl_state: &'a CrlState,
+    pub(crate) state: &'a SavedState,
     /// The new configuration, whose services and authorizers are named.
     pub(crate) configured: &'a Config,
     /// The file of the new configuration, if it has one.
     pub(crate) file: Option<&'a Path>,
-    /// Updates are tried on the recent clients of this dry run.
+    /// The recent clients on which updates are checked.
     pub(crate) dry_run: &'a DryRun,
     /// Maximum time to wait for the writer of a file, for all new sources together.
     pub(crate) max_wait: &'a MaxWait,

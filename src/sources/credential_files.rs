@@ -1,15 +1,15 @@
 //! The certificate and key files of a service or an authorizer, and how they are used.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use keygate_core::guard::{AllowRules, Policy};
 use keygate_core::tls::CertificateRole;
 
-use crate::config::CredentialOwner;
 use crate::config::{
-    AuthorizerConfig, BoundCa, ClientAuthMode, CrlConfig, ExpiredCrl, OpenAccess, Protocol,
-    RevocationDepth, ServiceConfig, UpstreamTlsConfig,
+    AuthorizerConfig, BoundCa, ClientAuthMode, Config, CredentialOwner, CrlConfig, ExpiredCrl,
+    OpenAccess, Protocol, RevocationDepth, ServiceConfig, UpstreamTlsConfig,
 };
 use crate::sources::credential_unit::CredentialUnit;
 
@@ -35,8 +35,12 @@ pub(crate) struct CredentialFiles<'a> {
     pub(super) trust_anchors: Option<&'a Path>,
     /// The CAs of clients that may vouch for some names only.
     pub(super) bound_cas: &'a [BoundCa],
-    /// The rules by name.
-    pub(super) rules: Option<&'a AllowRules>,
+    /// The decision for each verdict, and the rules by name.
+    pub(super) policy: &'a Policy,
+    /// Whether the process may run with a compromised key of the table.
+    pub(crate) allow_compromised_own_key: bool,
+    /// Whether peers may connect that no setting names. A service identifies each client itself.
+    pub(super) open_access: Option<OpenAccess>,
     pub(super) intermediates: Option<&'a Path>,
     pub(super) crls: &'a [CrlConfig],
     pub(super) expired_crl: ExpiredCrl,
@@ -60,6 +64,11 @@ impl CredentialFiles<'_> {
 }
 
 impl<'a> CredentialFiles<'a> {
+    /// The rules by name.
+    pub(super) fn rules(&self) -> Option<&'a AllowRules> {
+        self.policy.allow.as_deref()
+    }
+
     /// The units that are configured.
     pub(super) fn units(&self) -> impl Iterator<Item = CredentialUnit> + use<> {
         let units = [
@@ -139,93 +148,74 @@ impl<'a> CredentialFiles<'a> {
 }
 
 /// A table of the configuration that names certificates, keys, CAs and CRLs.
-pub(crate) trait NamesCredentials {
-    fn credential_files(&self) -> CredentialFiles<'_>;
-
-    /// The decision for each verdict, and the rules by name.
-    fn policy(&self) -> &Policy;
-
-    /// Whether the process may run with a compromised key of the table.
-    fn allows_compromised_own_key(&self) -> bool;
-
-    /// Whether peers may connect that no setting names.
-    fn open_access(&self) -> Option<OpenAccess>;
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum CredentialTable {
+    Authorizer(Arc<AuthorizerConfig>),
+    Service(Arc<ServiceConfig>),
 }
 
-impl NamesCredentials for ServiceConfig {
-    fn credential_files(&self) -> CredentialFiles<'_> {
-        CredentialFiles {
-            name: &self.name,
-            server: Some((&self.tls.certificate, &self.tls.private_key)),
-            alternative: self
-                .tls
-                .alternative
-                .as_ref()
-                .map(|it| (&*it.certificate, &*it.private_key)),
-            server_names: &self.server_names,
-            asker_ca: None,
-            trust_anchors: self.trust_anchors.as_deref(),
-            bound_cas: &self.cas,
-            rules: self.policy.allow.as_deref(),
-            intermediates: self.intermediates.as_deref(),
-            crls: &self.crls,
-            expired_crl: self.expired_crl,
-            mode: self.client_auth_mode,
-            revocation: self.revocation,
-            accept_server_auth_until: self.accept_server_auth_until,
-            max_new_hits: self.max_new_hits,
-            upstream: self.upstream.tls.as_ref().map(|tls| (tls, self.protocol)),
-            is_authorizer: false,
+impl CredentialTable {
+    /// The services of a configuration, then its authorizers.
+    pub(crate) fn all(config: &Config) -> Vec<Self> {
+        let services = config.services.iter().map(|it| Self::Service(Arc::new(it.clone())));
+        let authorizers =
+            config.authorizers.iter().map(|it| Self::Authorizer(Arc::new(it.clone())));
+        services.chain(authorizers).collect()
+    }
+
+    pub(crate) fn files(&self) -> CredentialFiles<'_> {
+        match self {
+            Self::Authorizer(config) => files_of_authorizer(config),
+            Self::Service(config) => files_of_service(config),
         }
-    }
-
-    fn policy(&self) -> &Policy {
-        &self.policy
-    }
-
-    fn allows_compromised_own_key(&self) -> bool {
-        self.allow_compromised_own_key
-    }
-
-    /// A service identifies each client itself.
-    fn open_access(&self) -> Option<OpenAccess> {
-        None
     }
 }
 
-impl NamesCredentials for AuthorizerConfig {
-    fn credential_files(&self) -> CredentialFiles<'_> {
-        let tls = self.tls.as_ref();
-        CredentialFiles {
-            name: &self.name,
-            server: tls.map(|tls| (tls.certificate.as_path(), tls.private_key.as_path())),
-            alternative: None,
-            server_names: &[],
-            asker_ca: tls.and_then(|tls| tls.client_ca.as_deref()),
-            trust_anchors: self.client_auth.trust_anchors.as_deref(),
-            bound_cas: &self.client_auth.cas,
-            rules: self.policy.allow.as_deref(),
-            intermediates: self.client_auth.intermediates.as_deref(),
-            crls: &self.client_auth.crls,
-            expired_crl: self.client_auth.expired_crl,
-            mode: self.client_auth.mode,
-            revocation: self.client_auth.revocation,
-            accept_server_auth_until: self.client_auth.accept_server_auth_until,
-            max_new_hits: self.client_auth.max_new_hits,
-            upstream: None,
-            is_authorizer: true,
-        }
+fn files_of_service(config: &ServiceConfig) -> CredentialFiles<'_> {
+    CredentialFiles {
+        name: &config.name,
+        server: Some((&config.tls.certificate, &config.tls.private_key)),
+        alternative: config.tls.alternative.as_ref().map(|it| (&*it.certificate, &*it.private_key)),
+        server_names: &config.server_names,
+        asker_ca: None,
+        trust_anchors: config.trust_anchors.as_deref(),
+        bound_cas: &config.cas,
+        policy: &config.policy,
+        allow_compromised_own_key: config.allow_compromised_own_key,
+        open_access: None,
+        intermediates: config.intermediates.as_deref(),
+        crls: &config.crls,
+        expired_crl: config.expired_crl,
+        mode: config.client_auth_mode,
+        revocation: config.revocation,
+        accept_server_auth_until: config.accept_server_auth_until,
+        max_new_hits: config.max_new_hits,
+        upstream: config.upstream.tls.as_ref().map(|tls| (tls, config.protocol)),
+        is_authorizer: false,
     }
+}
 
-    fn policy(&self) -> &Policy {
-        &self.policy
-    }
-
-    fn allows_compromised_own_key(&self) -> bool {
-        self.allow_compromised_own_key
-    }
-
-    fn open_access(&self) -> Option<OpenAccess> {
-        self.open_access()
+fn files_of_authorizer(config: &AuthorizerConfig) -> CredentialFiles<'_> {
+    let (tls, clients) = (config.tls.as_ref(), &config.client_auth);
+    CredentialFiles {
+        name: &config.name,
+        server: tls.map(|tls| (tls.certificate.as_path(), tls.private_key.as_path())),
+        alternative: None,
+        server_names: &[],
+        asker_ca: tls.and_then(|tls| tls.client_ca.as_deref()),
+        trust_anchors: clients.trust_anchors.as_deref(),
+        bound_cas: &clients.cas,
+        policy: &config.policy,
+        allow_compromised_own_key: config.allow_compromised_own_key,
+        open_access: config.open_access(),
+        intermediates: clients.intermediates.as_deref(),
+        crls: &clients.crls,
+        expired_crl: clients.expired_crl,
+        mode: clients.mode,
+        revocation: clients.revocation,
+        accept_server_auth_until: clients.accept_server_auth_until,
+        max_new_hits: clients.max_new_hits,
+        upstream: None,
+        is_authorizer: true,
     }
 }

@@ -4,19 +4,18 @@ mod refresh;
 mod report;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use keygate_core::tls::CrlMarks;
 use keygate_core::unix_time;
 use tracing::warn;
 
+use super::client_auth::{Attempt, ClientAuth, KnownClients, PartialUpdate};
 use super::client_gates::{ClientGates, ClientUpdate};
-use super::credential_files::{CredentialFiles, NamesCredentials};
+use super::credential_files::{CredentialFiles, CredentialTable};
 use super::gate::AcceptError;
 use super::service_credentials::{
-    Attempt, ClientAuth, KnownClients, PartialUpdate, ServiceCredentials, UpstreamCredentials,
-    read_alternative, read_asker_ca, read_server,
+    ServiceCredentials, UpstreamCredentials, read_alternative, read_asker_ca, read_server,
 };
 use super::source_set::Source;
 use super::waiting::Guarded;
@@ -34,13 +33,13 @@ use crate::sources::load_errors::LoadErrors;
 
 /// A configured service or authorizer and the last good state of its files.
 #[derive(Debug)]
-pub(crate) struct CredentialSource<C> {
+pub(crate) struct CredentialSource {
     pub(crate) id: usize,
-    pub(crate) config: Arc<C>,
+    pub(crate) config: CredentialTable,
     pub(crate) credentials: ServiceCredentials,
     metrics: ControlMetrics,
     /// The newest CRLs that were in use.
-    crl_marks: CrlMarks,
+    pub(super) crl_marks: CrlMarks,
     /// The expiries of CRLs up to this time were logged and applied, in seconds since the Unix
     /// epoch.
     crls_checked_at: u64,
@@ -60,23 +59,23 @@ pub(crate) struct CredentialSource<C> {
     pub(crate) last_question: LastQuestion,
 }
 
-impl<C: NamesCredentials + Clone + PartialEq> Source for CredentialSource<C> {
-    type Config = C;
+impl Source for CredentialSource {
+    type Config = CredentialTable;
 
-    fn config(&self) -> &C {
+    fn config(&self) -> &CredentialTable {
         &self.config
     }
 
     fn name(&self) -> &str {
-        self.config.credential_files().name
+        self.config.files().name
     }
 
     fn replaced_by<'a>(
-        config: &C,
+        config: &CredentialTable,
         in_use: &'a [Self],
         context: LoadContext<'_>,
     ) -> Option<&'a Self> {
-        let id = context.ids.assign(config.credential_files().name);
+        let id = context.ids.assign(config.files().name);
         former(in_use, id, config, &context.configured.names())
     }
 
@@ -87,32 +86,30 @@ impl<C: NamesCredentials + Clone + PartialEq> Source for CredentialSource<C> {
     /// Returns the errors of all files that cannot be used. One of them is a CRL that is older than
     /// one that was in use.
     fn load(
-        config: &C,
+        config: &CredentialTable,
         before: Option<&Self>,
         context: LoadContext<'_>,
     ) -> Result<Self, LoadErrors> {
-        let (id, now) =
-            (context.ids.assign(config.credential_files().name), unix_time::seconds(context.now));
+        let (id, now) = (context.ids.assign(config.files().name), unix_time::seconds(context.now));
         let own = before.filter(|before| before.id == id).map(|before| &before.crl_marks);
         let configured = context.configured.names();
-        let files = config.credential_files();
-        let mut crl_marks = context.crl_state.marks(files.name, own, &configured);
+        let files = config.files();
+        let mut crl_marks = context.state.crls.marks(files.name, own, &configured);
         let in_use = before.map(|before| before.credentials.clients.get());
-        let (is_reload, kept, marks) = (false, None, &crl_marks);
-        let known_files =
-            before.map(|before| (&before.credentials, before.config.credential_files()));
+        let (is_reload, copies, marks) = (false, None, &crl_marks);
+        let known_files = before.map(|before| (&before.credentials, before.config.files()));
         let paths = files.of_clients();
         let has_same_files = known_files.is_some_and(|(_, known)| known.of_clients() == paths);
         let attempt = Attempt::All;
-        let removed = context.rollback.removed_services(&configured);
+        let removed = context.state.rollback.removed_services(&configured);
         let removed = removed.as_slice();
-        let known = KnownClients { in_use, attempt, is_reload, kept, removed, marks, now };
+        let known = KnownClients { in_use, attempt, is_reload, copies, removed, marks, now };
         let mut gates = match before {
-            Some(before) if has_same_files => before.gates.clone().renamed(files.name),
-            Some(before) => ClientGates::new(before.gates.waiting(), &paths, files.name),
+            Some(before) if has_same_files => before.gates.clone(),
+            Some(before) => ClientGates::new(before.gates.waiting(), &paths),
             None => {
-                let waiting = context.rollback.waiting_files(files.name, &configured);
-                ClientGates::new(waiting, &paths, files.name)
+                let waiting = context.state.rollback.waiting_files(files.name, &configured);
+                ClientGates::new(waiting, &paths)
             }
         };
         let (credentials, rejection) =
@@ -125,7 +122,7 @@ impl<C: NamesCredentials + Clone + PartialEq> Source for CredentialSource<C> {
         credentials.crls().raise(&mut crl_marks);
         let mut source = Self {
             id,
-            config: Arc::new(config.clone()),
+            config: config.clone(),
             credentials,
             metrics: context.metrics.clone(),
             crl_marks,
@@ -149,14 +146,14 @@ impl<C: NamesCredentials + Clone + PartialEq> Source for CredentialSource<C> {
 
     /// Logs and counts the first values, which are now in use.
     fn log_and_count_first_load(&mut self, now: SystemTime) {
-        self.gates.log_accepted();
+        self.gates.log_accepted(self.config.files().name);
         for warning in self.warnings(now) {
             warning.log();
         }
         if let Some(max_new_hits) = &self.gates.untried {
             warn!(service = self.name(), max_new_hits, "max_new_hits was not checked");
         }
-        for unit in self.config.credential_files().units() {
+        for unit in self.config.files().units() {
             match self.rejected.iter().find(|rejected| rejected.unit == unit) {
                 Some(rejected) => {
                     rejected.record(self.name(), &self.metrics, self.gates.acceptable());
@@ -215,11 +212,11 @@ impl<C: NamesCredentials + Clone + PartialEq> Source for CredentialSource<C> {
     }
 }
 
-impl<C: NamesCredentials + Clone + PartialEq> CredentialSource<C> {
+impl CredentialSource {
     /// When clients are next rejected because a CRL expires, in seconds since the Unix epoch.
     /// `None` if expired CRLs are accepted or no CRL is left that expires.
     fn next_crl_expiry(&self) -> Option<u64> {
-        match self.config.credential_files().expired_crl {
+        match self.config.files().expired_crl {
             ExpiredCrl::Accept => None,
             ExpiredCrl::Reject => self.credentials.crls().next_update_after(self.crls_checked_at),
         }
@@ -233,25 +230,15 @@ impl<C: NamesCredentials + Clone + PartialEq> CredentialSource<C> {
         Some(next.duration_since(now).unwrap_or_default())
     }
 
-    /// The newest CRLs that were in use.
-    pub(crate) fn crl_marks(&self) -> &CrlMarks {
-        &self.crl_marks
-    }
-
     /// The error of rustls about the certificates and keys.
     pub(crate) fn tls_error(&self, source: rustls::Error) -> LoadError {
-        LoadError::Tls { owner: self.config.credential_files().owner(), key: "tls", source }
-    }
-
-    /// Whether the service may run with compromised keys of its own.
-    pub(crate) fn tolerates_compromised_keys(&self) -> bool {
-        self.config.allows_compromised_own_key()
+        LoadError::Tls { owner: self.config.files().owner(), key: "tls", source }
     }
 
     /// How many of certificate, CAs and server names `config` shares, which may be this service under
     /// another name; 0 if it shares neither the certificate nor the CAs.
-    pub(super) fn likeness(&self, config: &C) -> usize {
-        let [one, other] = [&*self.config, config].map(NamesCredentials::credential_files);
+    pub(super) fn likeness(&self, config: &CredentialTable) -> usize {
+        let (one, other) = (self.config.files(), config.files());
         let files = [
             one.server.is_some() && one.server == other.server,
             one.cas().next().is_some() && one.cas().eq(other.cas()),
@@ -260,20 +247,15 @@ impl<C: NamesCredentials + Clone + PartialEq> CredentialSource<C> {
         files.saturating_add(usize::from(files > 0 && one.server_names == other.server_names))
     }
 
-    /// Id of the service.
-    pub(crate) fn id(&self) -> usize {
-        self.id
-    }
-
     /// The files with the CAs and CRLs of clients in use.
     pub(crate) fn saved_files(&self) -> impl Iterator<Item = SavedFile> {
-        self.credentials.saved_files(self.config.credential_files())
+        self.credentials.clients.get().files(self.config.files())
     }
 }
 
-impl<C: NamesCredentials> Guarded for CredentialSource<C> {
+impl Guarded for CredentialSource {
     fn accept(&mut self, sha256: &[u8; 32], peer: &str) -> Result<(), AcceptError> {
-        self.gates.accept(self.config.credential_files().name, sha256, peer)
+        self.gates.accept(self.config.files().name, sha256, peer)
     }
 
     fn problem_of(&self, sha256: &[u8; 32]) -> Option<String> {
@@ -281,17 +263,19 @@ impl<C: NamesCredentials> Guarded for CredentialSource<C> {
     }
 }
 
-/// The source in use with this `id`. Otherwise, of those whose name is not among the `configured` ones,
-/// the one that is most like `config`; `None` if several are.
-pub(super) fn former<'a, C: NamesCredentials + Clone + PartialEq>(
-    in_use: &'a [CredentialSource<C>],
+/// The source in use with this `id`, of the kind of `config`. Otherwise, of the sources of this kind whose
+/// name is not among the `configured` ones, the one that is most like `config`; `None` if several are.
+pub(crate) fn former<'a>(
+    in_use: &'a [CredentialSource],
     id: usize,
-    config: &C,
+    config: &CredentialTable,
     configured: &[&str],
-) -> Option<&'a CredentialSource<C>> {
-    let same = in_use.iter().find(|it| it.id() == id);
+) -> Option<&'a CredentialSource> {
+    let is_authorizer = config.files().is_authorizer;
+    let alike = || in_use.iter().filter(|it| it.config.files().is_authorizer == is_authorizer);
+    let same = alike().find(|it| it.id == id);
     same.or_else(|| {
-        let removed = || in_use.iter().filter(|it| !configured.contains(&it.name()));
+        let removed = || alike().filter(|it| !configured.contains(&it.name()));
         let likeness = removed().map(|it| it.likeness(config)).max().filter(|it| *it > 0)?;
         let mut alike = removed().filter(|it| it.likeness(config) == likeness);
         alike.next().filter(|_| alike.next().is_none())

@@ -32,15 +32,9 @@ impl CredentialUnit {
     /// The units that are read together.
     pub(super) const OF_CLIENTS: [Self; 2] = [Self::ClientCa, Self::Crls];
 
-    /// The unit of the file that `error` is about.
-    fn of(error: &LoadError) -> Self {
-        let (LoadError::Credentials { key, .. }
-        | LoadError::Read { key, .. }
-        | LoadError::Waits { key, .. }) = error
-        else {
-            return Self::Upstream; // the last step of reading its files may fail
-        };
-        match *key {
+    /// The unit of the file that `key` of the configuration names.
+    fn from_key(key: &str) -> Self {
+        match key {
             CRLS => Self::Crls,
             "tls.client_ca" => Self::AskerCa,
             key if key.starts_with("tls.alternative.") => Self::AlternativeServer,
@@ -66,13 +60,18 @@ impl RejectedUnit {
     /// good has the class of the latter.
     pub(super) fn all(errors: &LoadErrors) -> Vec<Self> {
         let mut units: Vec<Self> = Vec::new();
-        let (waiting, others): (Vec<_>, Vec<_>) =
-            errors.iter().partition(|error| matches!(error, LoadError::Waits { .. }));
+        let (waiting, others): (Vec<_>, Vec<_>) = errors.iter().partition(|error| error.waits());
         for error in others.into_iter().chain(waiting) {
-            let (unit, text) = (CredentialUnit::of(error), error.to_string());
+            let text = error.to_string();
+            let (unit, reason) = if let LoadError::Credentials { key, source, .. } = error {
+                (CredentialUnit::from_key(key), source.reason(key))
+            } else {
+                // The last step of reading the files of an upstream may fail.
+                (CredentialUnit::Upstream, RejectionReason::Content)
+            };
             match units.iter_mut().find(|known| known.unit == unit) {
                 Some(known) => known.error = [known.error.as_str(), &text].join("; "),
-                None => units.push(Self { unit, reason: error.reason(), error: text }),
+                None => units.push(Self { unit, reason, error: text }),
             }
         }
         units

@@ -71,7 +71,7 @@ impl ConfiguredExceptions {
 
     /// When each exception expires.
     pub(crate) fn expiries(&self) -> impl Iterator<Item = Expiry> {
-        self.all.iter().map(|it| Expiry::of_exception(&it.exception))
+        self.all.iter().map(|it| Expiry::from_exception(&it.exception))
     }
 
     /// Copies of all exceptions.
@@ -101,9 +101,11 @@ impl ConfiguredExceptions {
 
     /// The reports of all exceptions.
     pub(crate) fn report(&self) -> Vec<ExceptionReport> {
-        let reports = self.all.iter().map(|Notified { exception, notice }| {
-            let until = unix_time::seconds(exception.until);
-            ExceptionReport::new(exception, until, *notice == Notice::Expired)
+        let reports = self.all.iter().map(|Notified { exception, notice }| ExceptionReport {
+            fingerprint: exception.key.to_string(),
+            until: unix_time::seconds(exception.until),
+            reason: exception.reason.clone(),
+            expired: *notice == Notice::Expired,
         });
         reports.collect()
     }

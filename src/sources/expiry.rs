@@ -66,7 +66,7 @@ impl Expiry {
     }
 
     /// A certificate (DER) of a service or authorizer. One that cannot be decoded has expired.
-    pub(super) fn of_certificate(
+    pub(super) fn from_certificate(
         owner: &str,
         role: CertificateRole,
         certificate: &[u8],
@@ -87,14 +87,14 @@ impl Expiry {
     }
 
     /// The CRL of a service or authorizer that expires first, at `next_update`.
-    pub(super) fn of_crl(owner: &str, next_update: u64, path: &Path) -> Self {
+    pub(super) fn from_crl(owner: &str, next_update: u64, path: &Path) -> Self {
         let (subject, soon_from) = (owner.to_owned(), next_update.saturating_sub(CRL_SOON));
         let path = Some(path.display().to_string());
         Self { kind: "revocation list", subject, path, at: next_update, soon_from }
     }
 
     /// The date until which a service or authorizer accepts certificates for servers.
-    pub(super) fn of_server_auth(owner: &str, until: SystemTime) -> Self {
+    pub(super) fn from_server_auth(owner: &str, until: SystemTime) -> Self {
         let at = unix_time::seconds(until);
         let soon_from = at.saturating_sub(SERVER_AUTH_SOON);
         let subject = owner.to_owned();
@@ -102,7 +102,7 @@ impl Expiry {
     }
 
     /// An exception.
-    pub(super) fn of_exception(exception: &Exception) -> Self {
+    pub(super) fn from_exception(exception: &Exception) -> Self {
         let at = unix_time::seconds(exception.until);
         let subject = format!("{} ({})", exception.reason, exception.key);
         Self {

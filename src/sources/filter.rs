@@ -168,7 +168,16 @@ impl GuardedFile for LoadedFilter {
 
     fn faults(&self, config: &FilterConfig, _: SystemTime) -> Vec<Warning> {
         let is_empty = self.named.filter.header().entry_count == 0;
-        is_empty.then(|| Warning::empty(Self::KIND, &config.name)).into_iter().collect()
+        let empty = is_empty.then(|| {
+            Warning::about_guard(
+                Self::KIND,
+                &config.name,
+                "the filter in use has no entries",
+                "it has no entries, so no key is a hit; add keys with `keygate filter add`, or \
+                 remove the filter",
+            )
+        });
+        empty.into_iter().collect()
     }
 
     fn log_loaded(&self, _: Option<u64>, untried: Option<&str>) {
@@ -202,12 +211,12 @@ impl FilterSource {
         FilterReport {
             name: name.to_string(),
             summary: FilterSummary::new(self.path(), filter, sha256),
-            loaded: self.file().loaded_at(),
-            stale: self.is_stale(),
-            last_good_in_use: self.is_last_good(),
-            last_reload: self.file().last_reload(),
-            last_rejection: self.last_rejection().cloned(),
-            dry_run: self.gate().report(),
+            loaded: self.file.loaded_at(),
+            stale: self.is_stale,
+            last_good_in_use: self.is_last_good,
+            last_reload: self.file.last_reload(),
+            last_rejection: self.last_rejection.clone(),
+            dry_run: self.gate.report(),
             signature: self.value().signature.as_deref().map(SignatureReport::new),
         }
     }

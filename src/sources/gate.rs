@@ -1,7 +1,6 @@
 //! The gate before a file is replaced: updates that are held for later, and what the
 //! operator decided about them.
 
-use std::path::Path;
 use std::time::SystemTime;
 
 use data_encoding::HEXLOWER;
@@ -9,7 +8,6 @@ use keygate_core::unix_time;
 use tracing::warn;
 
 use crate::saved_state::file_record::{FileRecord, History};
-use crate::sources::check::needs_operator::ensure_needs_no_operator;
 use crate::sources::failure::Failure;
 use crate::sources::operator_decision::{GuardFile, NeedsOperator, WaitCause};
 use crate::sources::report::{DryRunReport, WaitingReport};
@@ -18,15 +16,13 @@ use crate::sources::report::{DryRunReport, WaitingReport};
 #[derive(Debug, Clone)]
 pub(crate) struct Gate {
     file: GuardFile,
-    /// Name of the filter, list or service.
-    name: String,
     held: Option<PendingUpdate>,
     /// When a rejected update that is dated in the future may be used, in seconds since the Unix
     /// epoch.
     due_at: Option<u64>,
     /// Whether the file had the waiting update at the last look, so that it can be accepted.
     is_offered: bool,
-    history: History,
+    pub(super) history: History,
     /// SHA-256 of the last update that passed, in hex.
     passed: Option<String>,
     /// Why `max_new_hits` was not checked for the file in use.
@@ -45,7 +41,6 @@ struct PendingUpdate {
 #[derive(Debug, Clone)]
 pub(super) struct Acceptance {
     file: GuardFile,
-    name: String,
     report: WaitingReport,
     peer: String,
 }
@@ -78,23 +73,21 @@ pub enum AcceptError {
 
 impl Gate {
     /// The gate of a file whose update is `waiting`.
-    pub(super) fn new(file: GuardFile, name: &str, waiting: Option<WaitingReport>) -> Self {
+    pub(super) fn new(file: GuardFile, waiting: Option<WaitingReport>) -> Self {
         let held = waiting.map(|report| PendingUpdate { report, accepted_by: None });
-        let (name, history) = (name.to_owned(), History::default());
-        let (due_at, is_offered, passed, untried) = (None, false, None, None);
-        Self { file, name, held, due_at, is_offered, history, passed, untried }
+        let history = History::default();
+        Self { file, held, due_at: None, is_offered: false, history, passed: None, untried: None }
     }
 
     /// The gate of a file that is loaded. `before` is the gate of the same file under other
     /// settings, with the number of entries in use; `record` is of the last process.
     pub(super) fn from_known(
         file: GuardFile,
-        name: &str,
         before: Option<(&Self, u64)>,
         record: Option<&FileRecord>,
         now: SystemTime,
     ) -> Self {
-        let mut gate = Self::new(file, name, record.and_then(|record| record.waiting.clone()));
+        let mut gate = Self::new(file, record.and_then(|record| record.waiting.clone()));
         gate.history = record.map(|record| record.history.clone()).unwrap_or_default();
         if let Some((before, _)) = before {
             // A decision of the operator counts until the file is in use.
@@ -106,14 +99,17 @@ impl Gate {
         gate
     }
 
-    /// Changes the name under which decisions are logged.
-    pub(super) fn rename(&mut self, name: &str) {
-        name.clone_into(&mut self.name);
-    }
-
-    /// Returns an error if `update` needs an operator and none has accepted it. The update waits
-    /// then. `cause` is a reason besides new hits and the number of entries. At a start, another
-    /// update that waited holds this one as well.
+    /// Checks that `update` needs no operator, or that one has accepted it. Otherwise the update waits.
+    ///
+    /// `cause` is a reason that other checks have found. New hits and entries of the update that
+    /// waits already count even if the recent clients or the file in use have changed, so that
+    /// neither a restart nor the passing of time lets it through. At a start, another update that
+    /// waited counts as well.
+    ///
+    /// # Errors
+    /// Returns an error if there is a `cause`, if the update has half of the entries before it or
+    /// fewer, if its new hits and the new hits of the last seven days are more than `max_new_hits`, or
+    /// if it cannot be tried and another one waited.
     pub(super) fn check(
         &mut self,
         mut update: WaitingReport,
@@ -124,20 +120,38 @@ impl Gate {
         if self.has_accepted(&update.sha256) {
             return Ok(());
         }
-        let (sha256, new_hits) = (update.sha256.clone(), update.new_hits);
+        let own_hits = update.new_hits;
         // An old revocation must not hold back a new one.
         let is_service = self.file == GuardFile::Service;
         update.hits_before = if is_service { 0 } else { self.history.hits(now) };
         let waiting = self.waiting();
         let waiting = waiting.filter(|waiting| is_start || waiting.sha256 == update.sha256);
-        if let Err(waits) = ensure_needs_no_operator(self.file, update, cause, waiting) {
-            let (rejection, report) = *waits;
-            self.held = Some(PendingUpdate { report, accepted_by: None });
-            return Err(rejection);
+        if let Some(waiting) = waiting {
+            update.entries_before = update.entries_before.max(waiting.entries_before);
+            if waiting.new_hits > update.new_hits {
+                (update.new_hits, update.clients) = (waiting.new_hits, waiting.clients.clone());
+            }
+            update.hits_before = update.hits_before.max(waiting.hits_before);
         }
-        if self.passed.as_ref() != Some(&sha256) {
-            self.history.add_hits(new_hits, now);
-            self.passed = Some(sha256);
+        let too_many = || {
+            let (new_hits, before, allowed) =
+                (update.new_hits, update.hits_before, update.max_new_hits?);
+            let is_over = new_hits > 0 && new_hits.saturating_add(before) > allowed;
+            let other = waiting.filter(|waiting| waiting.sha256 != update.sha256);
+            is_over.then(|| match other {
+                Some(other) => WaitCause::Untried { waiting: other.sha256.clone() },
+                None => WaitCause::NewHits { new_hits, before, allowed },
+            })
+        };
+        let cause =
+            cause.or_else(|| shrunk(update.entries_before, update.entries)).or_else(too_many);
+        if let Some(cause) = cause {
+            self.held = Some(PendingUpdate { report: update, accepted_by: None });
+            return Err(NeedsOperator::new(self.file, cause));
+        }
+        if self.passed.as_ref() != Some(&update.sha256) {
+            self.history.add_hits(own_hits, now);
+            self.passed = Some(update.sha256);
         }
         Ok(())
     }
@@ -210,11 +224,6 @@ impl Gate {
         (self.held, self.due_at, self.is_offered) = (None, None, false);
     }
 
-    /// The record of the file at `path` with this number of entries.
-    pub(super) fn record(&self, path: &Path, entries: u64) -> FileRecord {
-        FileRecord::new(path, entries, self.history.clone(), self.waiting().cloned())
-    }
-
     /// The largest number of entries of the last days, and at least `in_use`.
     pub(super) fn entries_before(&self, in_use: u64, now: SystemTime) -> u64 {
         in_use.max(self.history.largest(now))
@@ -233,7 +242,7 @@ impl Gate {
         match held {
             Some(PendingUpdate { report, accepted_by: Some(peer) }) if report.sha256 == sha256 => {
                 self.history = History::default();
-                Some(Acceptance { file: self.file, name: self.name.clone(), report, peer })
+                Some(Acceptance { file: self.file, report, peer })
             }
             Some(_) | None => {
                 self.history.note_entries(entries_before, now);
@@ -242,10 +251,15 @@ impl Gate {
         }
     }
 
-    /// Accepts the waiting update with this SHA-256 on behalf of `peer`. The next refresh uses the
-    /// update, regardless of new hits and entries.
-    pub(crate) fn accept(&mut self, sha256: &[u8; 32], peer: &str) -> Result<(), AcceptError> {
-        let subject = self.file.subject(&self.name);
+    /// Accepts the waiting update with this SHA-256 of the filter, list or service `name` on behalf of
+    /// `peer`. The next refresh uses the update, regardless of new hits and entries.
+    pub(crate) fn accept(
+        &mut self,
+        name: &str,
+        sha256: &[u8; 32],
+        peer: &str,
+    ) -> Result<(), AcceptError> {
+        let subject = self.file.subject(name);
         let Some(report) = self.acceptable().cloned() else {
             return Err(AcceptError::Nothing(subject));
         };
@@ -259,8 +273,8 @@ impl Gate {
 
 impl Acceptance {
     /// Logs the decision, once the update is in use.
-    pub(super) fn log(&self) {
-        let Self { file, name, report, peer } = self;
+    pub(super) fn log(&self, name: &str) {
+        let Self { file, report, peer } = self;
         let WaitingReport { sha256, revision, entries, new_hits, .. } = report;
         let clients = report.client_list();
         match file {
@@ -283,19 +297,42 @@ impl Acceptance {
     }
 }
 
+/// The shrinking of a file to half of the entries `before` or fewer.
+pub(crate) fn shrunk(before: u64, entries: u64) -> Option<WaitCause> {
+    let is_shrunk = before > 0 && entries <= before / 2;
+    is_shrunk.then_some(WaitCause::Shrunk { entries, before })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_has_shrunk_if_half_of_its_entries_are_gone() {
+        for (before, entries, expected) in [
+            (0, 0, false),
+            (1, 0, true),
+            (1, 1, false),
+            (2, 1, true),
+            (3, 2, false),
+            (1000, 501, false),
+            (1000, 500, true),
+            (u64::MAX, u64::MAX, false),
+            (u64::MAX, 0, true),
+        ] {
+            assert_eq!(shrunk(before, entries).is_some(), expected, "{before} {entries}");
+        }
+    }
 
     #[test]
     fn an_accepted_update_that_fails_is_read_again_only_if_it_could_not_be_read() {
         let sha256 = "00".repeat(32);
         let shrunk =
             WaitingReport { sha256, entries: 1, entries_before: 10, ..WaitingReport::default() };
-        let mut gate = Gate::new(GuardFile::List, "deny", None);
+        let mut gate = Gate::new(GuardFile::List, None);
         gate.check(shrunk, None, false, SystemTime::now()).unwrap_err();
         gate.record_rejection(true, Failure::Content);
-        gate.accept(&[0; 32], "127.0.0.1:1").unwrap();
+        gate.accept("deny", &[0; 32], "127.0.0.1:1").unwrap();
         gate.record_rejection(false, Failure::Read);
         assert!(gate.may_be_used(SystemTime::now()));
         gate.record_rejection(false, Failure::Content);

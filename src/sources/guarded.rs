@@ -18,25 +18,27 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use data_encoding::HEXLOWER;
+use humantime::format_duration;
 use tracing::{info, warn};
 
 pub(crate) use self::file::{GuardedFile, GuardedSettings};
 use self::first_value::{copy, ensure_may_be_used, first_value, in_place_of_file};
+use super::check::MAX_CLOCK_SKEW;
 use super::check::dry_run::DryRun;
-use super::check::rollback::MAX_CLOCK_SKEW;
 use super::context::LoadContext;
 use super::failure::ReadError;
 use super::file_rejection::FileRejection;
 use super::gate::{AcceptError, Gate};
 use super::last_good::{LastGood, ReadIf, Reread, Unusable, ValueChange};
 use super::load_errors::LoadErrors;
-use super::operator_decision::NeedsOperator;
+use super::operator_decision::{GuardFile, NeedsOperator};
 use super::report::{ReloadReport, WaitingReport};
 use super::source_set::Source;
-use super::timed;
 use super::waiting::Guarded;
 use super::warning::Warning;
 use crate::metrics::{GuardedFileMetrics, Label, ReloadResult};
+use crate::saved_state::Watermark;
+use crate::saved_state::file_record::FileRecord;
 use crate::saved_state::rollback_state::FileInUse;
 
 /// A configured filter or list and the last good state of its file.
@@ -44,17 +46,17 @@ use crate::saved_state::rollback_state::FileInUse;
 pub(crate) struct GuardedSource<F: GuardedFile> {
     config: F::Config,
     metrics: F::Metrics,
-    file: LastGood<F>,
-    is_stale: bool,
+    pub(super) file: LastGood<F>,
+    pub(super) is_stale: bool,
     /// Whether the value in use comes from the state directory, because its file was rejected at
     /// the start.
-    is_last_good: bool,
+    pub(super) is_last_good: bool,
     /// The last rejection, unless the file was loaded since.
     rejection: Option<FileRejection>,
     /// The report of the last rejection, kept when the file is loaded.
-    last_rejection: Option<ReloadReport>,
+    pub(super) last_rejection: Option<ReloadReport>,
     /// Holds rejected updates that may be used later without a change of the file.
-    gate: Gate,
+    pub(super) gate: Gate,
 }
 
 impl<F: GuardedFile> Source for GuardedSource<F> {
@@ -89,7 +91,7 @@ impl<F: GuardedFile> Source for GuardedSource<F> {
         context: LoadContext<'_>,
     ) -> Result<Self, LoadErrors> {
         let settings = F::settings(config);
-        let record = context.rollback.find(F::KIND, settings.name, settings.path);
+        let record = context.state.rollback.find(F::KIND, settings.name, settings.path);
         let saved = OnceCell::new();
         let copy = || saved.get_or_init(|| copy::<F>(config, record, context)).clone();
         let in_use = || match before {
@@ -98,15 +100,14 @@ impl<F: GuardedFile> Source for GuardedSource<F> {
             None => None,
         };
         let known_gate = before.map(|before| (&before.gate, before.value().entries()));
-        let known_gate = Gate::from_known(F::KIND, settings.name, known_gate, record, context.now);
+        let known_gate = Gate::from_known(F::KIND, known_gate, record, context.now);
         let mut gate = known_gate.clone();
         let read = || {
             gate.clone_from(&known_gate); // the result of an earlier attempt was dropped
             first_value(config, &in_use, record, &mut gate, context)
         };
         let paths = F::paths(config);
-        let loaded =
-            timed(context, || LastGood::try_load(paths, context.now, context.max_wait, read));
+        let loaded = LastGood::try_load(paths, context.now, context.max_wait, read);
         let (file, is_last_good, rejection) = match loaded {
             Ok(file) => {
                 gate.forget_waiting();
@@ -176,7 +177,22 @@ impl<F: GuardedFile> GuardedSource<F> {
 
     fn timeless_warnings(&self, now: SystemTime) -> Vec<Warning> {
         let rejection = self.rejection.as_ref().filter(|_| self.is_last_good);
-        let copy = rejection.map(|it| Warning::last_good(F::KIND, self.name(), self.path(), it));
+        let copy = rejection.map(|rejection| {
+            let event = match F::KIND {
+                GuardFile::Filter => {
+                    "filter file rejected at the start, using the last good filter"
+                }
+                GuardFile::List | GuardFile::Service => {
+                    "list file rejected at the start, using the last good list"
+                }
+            };
+            let (path, kind) = (self.path().display(), F::KIND.as_str());
+            let problem =
+                format!("{path}: {rejection}; the last good {kind} in state.dir is in use");
+            let warning = Warning::about_guard(F::KIND, self.name(), event, &problem);
+            let reason = Some(rejection.reason().as_str());
+            Warning { reason, ..warning.elsewhere(true) }
+        });
         copy.into_iter().chain(self.value().faults(&self.config, now)).collect()
     }
 
@@ -225,7 +241,7 @@ impl<F: GuardedFile> GuardedSource<F> {
     /// Records that the update with this SHA-256, in hex, replaces the value.
     fn record_use(&mut self, sha256: &str, now: SystemTime) {
         if let Some(accepted) = self.gate.record_use(sha256, self.value().entries(), now) {
-            accepted.log();
+            accepted.log(self.name());
             self.metrics.accepted().inc();
         }
     }
@@ -284,14 +300,37 @@ impl<F: GuardedFile> GuardedSource<F> {
     /// The warning that the value is older than `max_age`.
     fn overdue(&self, now: SystemTime) -> Option<Warning> {
         let (age, max_age) = self.value().age(now).zip(F::settings(&self.config).max_age)?;
-        (age > max_age).then(|| Warning::stale(F::KIND, self.name(), age, max_age))
+        if age <= max_age {
+            return None;
+        }
+        let event = match F::KIND {
+            GuardFile::Filter => "the filter in use is stale: keys that leaked since are not in it",
+            GuardFile::List | GuardFile::Service => {
+                "the list in use is stale: keys that leaked since are not on it"
+            }
+        };
+        let (days, maximum) = (age.as_secs() / 86_400, format_duration(max_age));
+        let problem = format!(
+            "it is {days} days old, and max_age is {maximum}, so that keys that leaked since are \
+             not on it; fetch it again"
+        );
+        let warning = Warning::about_guard(F::KIND, self.name(), event, &problem).elsewhere(true);
+        Some(Warning { age: Some((age, max_age)), ..warning })
     }
 
     /// The facts that outlive a restart, and the files that are copied.
     pub(crate) fn saved(&self) -> FileInUse {
         let (value, original) = (self.value(), self.value().original());
-        let record = self.gate.record(self.path(), value.entries());
-        let record = record.with_watermark(value.watermark()).with_copy(original.id());
+        let Watermark { updated, revision } = value.watermark().unwrap_or_default();
+        let record = FileRecord {
+            updated,
+            revision,
+            entries: value.entries(),
+            path: Some(self.path().display().to_string()),
+            history: self.gate.history.clone(),
+            last_good: Some(original.id()),
+            waiting: self.gate.waiting().cloned(),
+        };
         FileInUse { file: F::KIND, name: self.name().to_owned(), record, original }
     }
 
@@ -303,36 +342,11 @@ impl<F: GuardedFile> GuardedSource<F> {
     pub(crate) fn value(&self) -> &F {
         self.file.get()
     }
-
-    /// The value in use, for changes to its parts that do not come from files.
-    pub(super) fn value_mut(&mut self) -> &mut F {
-        self.file.get_mut()
-    }
-
-    pub(super) fn file(&self) -> &LastGood<F> {
-        &self.file
-    }
-
-    pub(super) fn gate(&self) -> &Gate {
-        &self.gate
-    }
-
-    pub(super) fn is_stale(&self) -> bool {
-        self.is_stale
-    }
-
-    pub(super) fn is_last_good(&self) -> bool {
-        self.is_last_good
-    }
-
-    pub(super) fn last_rejection(&self) -> Option<&ReloadReport> {
-        self.last_rejection.as_ref()
-    }
 }
 
 impl<F: GuardedFile> Guarded for GuardedSource<F> {
     fn accept(&mut self, sha256: &[u8; 32], peer: &str) -> Result<(), AcceptError> {
-        self.gate.accept(sha256, peer)
+        self.gate.accept(F::settings(&self.config).name, sha256, peer)
     }
 
     fn problem_of(&self, sha256: &[u8; 32]) -> Option<String> {

@@ -1,16 +1,14 @@
-//! The guard of the sources in use, and the trial of the guard of a new configuration.
+//! The guard of the sources in use, and the dry run of a new configuration.
 
 use std::sync::Arc;
 
 use keygate_core::guard::{Guard, WeakChecks};
 use tracing::warn;
 
-use super::credential_files::NamesCredentials;
-use super::credential_source::CredentialSource;
-use super::credential_source::former;
+use super::credential_source::{CredentialSource, former};
 use super::filter::FilterSource;
 use super::list::ListSource;
-use super::source_set::{Source, StagedSet};
+use super::source_set::Source;
 use super::{Sources, StagedSources, exponents_of};
 use crate::sources::check::dry_run::{DryRun, Judge, NewHits};
 use crate::sources::links::JudgementLinks;
@@ -30,11 +28,11 @@ impl Sources {
         guard.with_answers(links.answers.clone())
     }
 
-    /// Tries the `staged` configuration as a whole on the recent clients of each service.
+    /// Runs the `staged` configuration as a whole on the recent clients of each service.
     ///
     /// # Errors
     /// Returns an error for each service of which too many recent clients would be rejected.
-    pub(crate) fn try_on_clients(
+    pub(crate) fn dry_run_of(
         &self,
         staged: &StagedSources,
         links: &JudgementLinks,
@@ -45,9 +43,13 @@ impl Sources {
         let next =
             guard(filters, lists, staged.weak_checks).with_exceptions(staged.exceptions.all());
         let guards = [&self.guard(links), &next.with_answers(links.answers.clone())];
-        let services = tried(&self.services, &staged.services, guards, dry_run);
-        let authorizers = tried(&self.authorizers, &staged.authorizers, guards, dry_run);
-        all(services.into_iter().chain(authorizers))
+        let credentials: Vec<_> = staged.credentials.sources(&self.credentials).collect();
+        let configured: Vec<_> = credentials.iter().map(|it| it.name()).collect();
+        // Each source that was in use before, also under another name.
+        all(credentials.iter().filter_map(|source| {
+            let before = former(&self.credentials, source.id, source.config(), &configured)?;
+            Some(source.dry_run_since(before, guards, dry_run))
+        }))
     }
 }
 
@@ -65,36 +67,19 @@ fn guard<'a>(
         .fold(guard, |guard, (filter, exponents)| guard.with_related_exponents(&filter, exponents))
 }
 
-/// The result of [`CredentialSource::try_configuration`] for each source that was in use before, also
-/// under another name.
-fn tried<C: NamesCredentials + Clone + PartialEq>(
-    in_use: &[CredentialSource<C>],
-    staged: &StagedSet<CredentialSource<C>>,
-    guards: [&Guard; 2],
-    dry_run: &DryRun,
-) -> Vec<Result<ConfigurationHits, LoadError>> {
-    let staged: Vec<_> = staged.sources(in_use).collect();
-    let configured: Vec<_> = staged.iter().map(|it| it.name()).collect();
-    let tried = staged.iter().filter_map(|source| {
-        let before = former(in_use, source.id(), source.config(), &configured)?;
-        Some(source.try_configuration(before, guards, dry_run))
-    });
-    tried.collect()
-}
-
-impl<C: NamesCredentials + Clone + PartialEq> CredentialSource<C> {
-    /// Tries the change from `before` on the recent clients of the service. `guards` are the one in
+impl CredentialSource {
+    /// Runs the change from `before` on the recent clients of the service. `guards` are the one in
     /// use and the next one.
     ///
     /// # Errors
     /// Returns an error if the change would reject more of them than `max_new_hits`.
-    fn try_configuration(
+    fn dry_run_since(
         &self,
         before: &Self,
         guards: [&Guard; 2],
         dry_run: &DryRun,
     ) -> Result<ConfigurationHits, LoadError> {
-        let files = self.config.credential_files();
+        let files = self.config.files();
         let [guard_before, guard] = guards;
         let judges = [before.judge(guard_before), self.judge(guard)];
         let (hits, recent) = dry_run.new_hits_of_configuration(before.id, judges);
@@ -106,7 +91,7 @@ impl<C: NamesCredentials + Clone + PartialEq> CredentialSource<C> {
     }
 
     fn judge<'a>(&'a self, guard: &'a Guard) -> Judge<'a> {
-        (guard, self.config.policy(), self.credentials.client_verifier.as_deref())
+        (guard, self.config.files().policy, self.credentials.client_verifier.as_deref())
     }
 }
 

@@ -78,7 +78,7 @@ pub(crate) struct MaxWait(Cell<Duration>);
 
 impl MaxWait {
     /// Counts the time that a source took which cannot be used.
-    pub(crate) fn spend(&self, time: Duration) {
+    fn spend(&self, time: Duration) {
         self.0.set(self.0.get().saturating_sub(time));
     }
 }
@@ -172,9 +172,9 @@ impl<T> LastGood<T> {
         max_wait: &MaxWait,
         mut read: impl FnMut() -> Result<T, E>,
     ) -> Result<Self, Unusable<E>> {
-        let max_wait = max_wait.0.get();
+        let (left, start) = (max_wait, Instant::now());
+        let max_wait = left.0.get();
         let max_unsettled = MAX_UNSETTLED.min(max_wait);
-        let start = Instant::now();
         let mut is_logged = false;
         loop {
             let waited = start.elapsed();
@@ -186,14 +186,13 @@ impl<T> LastGood<T> {
                     Ok(value) if waited >= max_unsettled || states_of(&paths) == states => {
                         return Ok(Self { paths, states, ..Self::new(value, now) });
                     }
-                    Err(error) if waited >= max_wait => {
-                        return Err(Unusable { error, files: ReadFiles { paths, states } });
-                    }
                     Err(error)
-                        if is_settled
-                            && error.failure() != Failure::BeingWritten
-                            && states_of(&paths) == states =>
+                        if waited >= max_wait
+                            || is_settled
+                                && error.failure() != Failure::BeingWritten
+                                && states_of(&paths) == states =>
                     {
+                        left.spend(start.elapsed());
                         return Err(Unusable { error, files: ReadFiles { paths, states } });
                     }
                     Ok(_) | Err(_) => {}

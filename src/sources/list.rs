@@ -3,17 +3,18 @@
 mod read;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use data_encoding::HEXLOWER;
 use keygate_core::guard::ExactList;
 use keygate_core::signature::FileSignature;
-use keygate_core::unix_time;
+use keygate_core::unix_time::{self, dated};
 use tracing::info;
 
 pub(crate) use self::read::read;
+use super::check::MAX_CLOCK_SKEW;
 use super::check::dry_run::{DryRun, NewHits};
-use super::check::rollback::MAX_CLOCK_SKEW;
 use super::file_rejection::FileRejection;
 use super::guarded::{GuardedFile, GuardedSettings, GuardedSource};
 use super::operator_decision::{GuardFile, WaitCause};
@@ -25,7 +26,7 @@ use super::warning::Warning;
 use crate::config::{ListConfig, ListFormat, Shrink};
 use crate::metrics::{ControlMetrics, ListMetrics};
 use crate::saved_state::Watermark;
-use crate::saved_state::copies::{CopyKind, Original};
+use crate::saved_state::copies::{Content, CopyKind, Original};
 
 /// A configured list and the last good state of its file.
 pub(crate) type ListSource = GuardedSource<LoadedList>;
@@ -107,11 +108,16 @@ impl GuardedFile for LoadedList {
     }
 
     fn adopt(&mut self, content: Self) {
-        *self = Self { list: self.list.clone(), ..content };
+        // The list in use stays, so that it is not twice in memory.
+        let bytes = match &self.list {
+            ExactList::Badkeys(list) => Content::Blocklist(Arc::clone(list)),
+            ExactList::Fingerprints(_) => content.original.content,
+        };
+        self.original = Original { content: bytes, ..content.original };
     }
 
     fn sha256(&self) -> &[u8; 32] {
-        &self.sha256
+        &self.original.sha256
     }
 
     fn entries(&self) -> u64 {
@@ -130,7 +136,7 @@ impl GuardedFile for LoadedList {
     }
 
     fn original(&self) -> Original {
-        LoadedList::original(self)
+        self.original.clone()
     }
 
     fn lost(&self, update: &Self) -> Option<WaitCause> {
@@ -143,7 +149,7 @@ impl GuardedFile for LoadedList {
 
     fn waiting(&self) -> WaitingReport {
         WaitingReport {
-            sha256: HEXLOWER.encode(&self.sha256),
+            sha256: HEXLOWER.encode(&self.original.sha256),
             updated: self.list.date().unwrap_or(0),
             entries: self.entries(),
             ..WaitingReport::default()
@@ -151,20 +157,47 @@ impl GuardedFile for LoadedList {
     }
 
     fn faults(&self, config: &ListConfig, now: SystemTime) -> Vec<Warning> {
-        let name = &config.name;
+        let about =
+            |event, problem: &str| Warning::about_guard(Self::KIND, &config.name, event, problem);
         let is_deprecated = match &self.list {
             ExactList::Badkeys(list) => list.is_deprecated,
             ExactList::Fingerprints(_) => false,
         };
-        let deprecated = is_deprecated.then(|| Warning::deprecated_list(name));
+        let deprecated = is_deprecated.then(|| {
+            about(
+                "the format of the list is deprecated, it may not be updated any more",
+                "badkeysdata.json calls its format deprecated, so that it may not be updated any \
+                 more; look for a newer keygate",
+            )
+        });
         let is_ageless = Self::settings(config).max_age.is_some() && self.age(now).is_none();
-        let ageless = is_ageless.then(|| Warning::ageless_list(name, self.list.date()));
-        let empty = self.list.is_empty().then(|| Warning::empty(Self::KIND, name));
+        let ageless = is_ageless.then(|| {
+            let problem = match self.list.date() {
+                None => {
+                    "there is no badkeysdata.json with a date beside the file, so that its age \
+                         is unknown; fetch it too, or remove max_age"
+                        .to_owned()
+                }
+                Some(date) => format!(
+                    "its date {} is in the future, so that its age is unknown; correct the clock, \
+                     or fetch the list again",
+                    dated(date)
+                ),
+            };
+            about("the age of the list is unknown, it counts as stale", &problem)
+        });
+        let empty = self.list.is_empty().then(|| {
+            about(
+                "the list in use has no entries",
+                "it has no entries, so no key is a hit; add keys with `keygate key --lists`, or \
+                 remove the list",
+            )
+        });
         deprecated.into_iter().chain(ageless).chain(empty).collect()
     }
 
     fn log_loaded(&self, before: Option<u64>, untried: Option<&str>) {
-        let signature = self.signature.as_deref();
+        let signature = self.original.signature.as_deref();
         info!(
             list = %self.list.name(),
             entries = self.list.len(),
@@ -187,10 +220,13 @@ impl ListSource {
         &self.value().list
     }
 
-    /// Forgets the content of the file if the copy with this id was written.
+    /// Forgets the text of a list of fingerprints if the copy with this id was written.
     pub(crate) fn forget_text_if(&mut self, is_kept: impl FnOnce(&str) -> bool) {
-        if is_kept(&self.value().original().id()) {
-            self.value_mut().text = None;
+        let original = &self.value().original;
+        if let Content::Fingerprints(Some(_)) = original.content
+            && is_kept(&original.id())
+        {
+            self.file.get_mut().original.content = Content::Fingerprints(None);
         }
     }
 
@@ -207,11 +243,11 @@ impl ListSource {
             entries: self.list().len(),
             updated,
             sha256,
-            signature: self.value().signature.as_deref().map(SignatureReport::new),
-            stale: self.is_stale(),
-            last_good_in_use: self.is_last_good(),
-            dry_run: self.gate().report(),
-            last_reload: self.file().last_reload(),
+            signature: self.value().original.signature.as_deref().map(SignatureReport::new),
+            stale: self.is_stale,
+            last_good_in_use: self.is_last_good,
+            dry_run: self.gate.report(),
+            last_reload: self.file.last_reload(),
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::shell;
 /// Why the files that a configuration names cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// A certificate, key, trust anchor or CRL cannot be used.
+    /// A file of a service cannot be used.
     #[error("{owner}: {key} {}: {source}", path.display())]
     Credentials {
         /// The service or authorizer.
@@ -29,7 +29,7 @@ pub enum LoadError {
         /// Path of the file.
         path: PathBuf,
         /// Why the file cannot be used.
-        source: TlsFileError,
+        source: CredentialError,
     },
     /// The file of a filter or list is rejected.
     #[error("{} {name:?}: {}: {source}", file.as_str(), path.display())]
@@ -81,18 +81,6 @@ pub enum LoadError {
         "{0}: its private half may be public; replace it, or set allow_compromised_own_key = true"
     )]
     OwnKey(Box<OwnKey>),
-    /// A file of a service cannot be read.
-    #[error("{owner}: {key} {}: {}", path.display(), explain(source))]
-    Read {
-        /// The service or authorizer.
-        owner: CredentialOwner,
-        /// Configuration key that names the file.
-        key: &'static str,
-        /// Path of the file.
-        path: PathBuf,
-        /// Why the file cannot be read.
-        source: io::Error,
-    },
     /// The state directory cannot be used, read or written.
     #[error(transparent)]
     State(#[from] StateError),
@@ -109,38 +97,41 @@ pub enum LoadError {
         /// Why rustls rejects them.
         source: rustls::Error,
     },
+}
+
+/// Why a file of a service or authorizer cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialError {
+    /// A certificate, key, trust anchor or CRL cannot be used.
+    #[error(transparent)]
+    Content(#[from] TlsFileError),
+    /// The file cannot be read.
+    #[error("{}", explain(.0))]
+    Read(#[from] io::Error),
     /// An update of CAs or CRLs waits for the decision of an operator.
-    #[error("{owner}: {key} {}: {source}", path.display())]
-    Waits {
-        /// The service or authorizer.
-        owner: CredentialOwner,
-        /// Configuration key that names the file.
-        key: &'static str,
-        /// Path of the file.
-        path: PathBuf,
-        /// Why the update waits.
-        source: NeedsOperator,
-    },
+    #[error(transparent)]
+    Waits(#[from] NeedsOperator),
 }
 
 impl LoadError {
     /// The error of an update in whose place no other is in use until an operator accepts it.
     pub(super) fn without_file_in_use(self) -> Self {
-        if let Self::Waits { owner, key, path, source } = self {
-            return Self::Waits { owner, key, path, source: source.without_file_in_use() };
+        if let Self::Credentials { owner, key, path, source: CredentialError::Waits(waits) } = self
+        {
+            let source = waits.without_file_in_use().into();
+            return Self::Credentials { owner, key, path, source };
         }
         self
     }
 
     /// Whether the file of a service at `path` is the cause.
     pub(super) fn is_about(&self, path: &Path) -> bool {
-        let (Self::Credentials { path: cause, .. }
-        | Self::Read { path: cause, .. }
-        | Self::Waits { path: cause, .. }) = self
-        else {
-            return false;
-        };
-        cause == path
+        if let Self::Credentials { path: cause, .. } = self { cause == path } else { false }
+    }
+
+    /// Whether the update waits for the decision of an operator.
+    pub(super) fn waits(&self) -> bool {
+        matches!(self, Self::Credentials { source: CredentialError::Waits(_), .. })
     }
 
     /// The error with the key of the configuration that names the file.
@@ -152,10 +143,9 @@ impl LoadError {
     /// The key of the configuration that names the file. `None` if no key does.
     fn place(&self) -> Option<KeyPlace> {
         let (array, name, key) = match self {
-            Self::Credentials { owner, key, .. }
-            | Self::Read { owner, key, .. }
-            | Self::Tls { owner, key, .. }
-            | Self::Waits { owner, key, .. } => (owner.table(), owner.name(), *key),
+            Self::Credentials { owner, key, .. } | Self::Tls { owner, key, .. } => {
+                (owner.table(), owner.name(), *key)
+            }
             Self::NewHits { owner, .. } => {
                 (owner.table(), owner.name(), "client_auth.max_new_hits")
             }
@@ -169,25 +159,18 @@ impl LoadError {
     }
 }
 
-impl LoadError {
-    /// The class of an error of the files of a service or authorizer, for metrics, logs and the
-    /// status.
-    pub(super) fn reason(&self) -> RejectionReason {
+impl CredentialError {
+    /// The class of the error, for metrics, logs and the status. `key` is the configuration key that
+    /// names the file.
+    pub(super) fn reason(&self, key: &str) -> RejectionReason {
         match self {
-            Self::Credentials { source: TlsFileError::Crl { source, .. }, .. } => {
-                reason_of_crl(source)
-            }
-            Self::Credentials { source: TlsFileError::CrlMissing { .. }, .. } => {
-                RejectionReason::Issuer
-            }
-            Self::Credentials { source: TlsFileError::KeyMismatch, .. } => RejectionReason::Key,
-            Self::Credentials { key: CRLS, .. } => RejectionReason::Encoding,
-            Self::Read { .. } => RejectionReason::Io,
-            Self::NewHits { .. } | Self::Waits { .. } => RejectionReason::NewHits,
-            Self::Credentials { .. } | Self::Tls { .. } => RejectionReason::Content,
-            Self::File { source, .. } => source.reason(),
-            Self::NotFetched { .. } | Self::State(_) | Self::Thread(_) => RejectionReason::Io,
-            Self::OwnKey(_) => RejectionReason::Content,
+            Self::Content(TlsFileError::Crl { source, .. }) => reason_of_crl(source),
+            Self::Content(TlsFileError::CrlMissing { .. }) => RejectionReason::Issuer,
+            Self::Content(TlsFileError::KeyMismatch) => RejectionReason::Key,
+            Self::Content(_) if key == CRLS => RejectionReason::Encoding,
+            Self::Content(_) => RejectionReason::Content,
+            Self::Read(_) => RejectionReason::Io,
+            Self::Waits(_) => RejectionReason::NewHits,
         }
     }
 }
@@ -196,14 +179,14 @@ impl ReadError for LoadError {
     fn failure(&self) -> Failure {
         match self {
             Self::File { source, .. } => source.failure(),
-            Self::Read { source, .. } | Self::Thread(source) => source.failure(),
+            Self::Credentials { source: CredentialError::Read(source), .. }
+            | Self::Thread(source) => source.failure(),
             Self::NotFetched { .. } => Failure::Read,
             Self::Credentials { .. }
             | Self::NewHits { .. }
             | Self::OwnKey(_)
             | Self::State(_)
-            | Self::Tls { .. }
-            | Self::Waits { .. } => Failure::Content,
+            | Self::Tls { .. } => Failure::Content,
         }
     }
 }

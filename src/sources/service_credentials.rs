@@ -1,7 +1,5 @@
 //! Loads the certificates, keys, CAs and CRLs of one service or authorizer.
 
-mod client_auth;
-mod service_file;
 mod warnings;
 
 use std::path::{Path, PathBuf};
@@ -15,20 +13,17 @@ use keygate_core::tls::{
 use rustls::ClientConfig;
 use rustls::pki_types::CertificateDer;
 
-pub(super) use self::client_auth::{Attempt, ClientAuth, KnownClients, PartialUpdate, ReadClients};
-pub use self::client_auth::{CrlFileError, check_crl_candidate};
-use self::service_file::{KeyPair, ServiceFile};
-use super::client_gates::ClientGates;
+use super::client_auth::{ClientAuth, KnownClients};
+use super::client_gates::{ClientGates, load_clients};
 use super::credential_files::CredentialFiles;
-use super::timed;
 use crate::config::{AlpnProtocol, Protocol};
-use crate::saved_state::saved_credentials::SavedFile;
 use crate::sources::context::LoadContext;
 use crate::sources::credential_unit::CredentialUnit;
 use crate::sources::last_good::LastGood;
 use crate::sources::load_error::LoadError;
 use crate::sources::load_errors::{LoadErrors, both};
 use crate::sources::private_key::ExposedKeyFile;
+use crate::sources::service_file::{KeyPair, ServiceFile};
 
 /// The certificates, keys, CAs and CRLs of a service or an authorizer: units of files with a last
 /// good value each, and what is built from them.
@@ -84,7 +79,7 @@ impl ServiceCredentials {
         let server = both(server, alternative);
         let has_same_files =
             before.is_some_and(|(_, known)| known.of_clients() == files.of_clients());
-        let clients = ClientAuth::load(files, known, has_same_files, gates, context);
+        let clients = load_clients(files, known, has_same_files, gates, context);
         let upstream_before = before.map_or(&None, |(before, _)| before.upstream.get());
         let upstream = || UpstreamCredentials::read(files, upstream_before);
         let upstream = load(files.of_upstream(), context, upstream);
@@ -96,7 +91,7 @@ impl ServiceCredentials {
         let mut credentials =
             Self { server, alternative, asker_ca, clients, upstream, client_verifier };
         let settings = |files: CredentialFiles<'_>| {
-            let rules = files.rules.map(AllowRules::kinds);
+            let rules = files.rules().map(AllowRules::kinds);
             let until = files.accept_server_auth_until;
             (files.mode, files.expired_crl, files.revocation, rules, until)
         };
@@ -132,24 +127,6 @@ impl ServiceCredentials {
     /// The CRLs of the CAs of clients.
     pub(super) fn crls(&self) -> &Crls {
         &self.clients.get().crls
-    }
-
-    /// The CAs of clients.
-    pub(super) fn trust_anchors(&self) -> Option<&TrustAnchors> {
-        self.clients.get().cas.trust_anchors.as_deref()
-    }
-
-    /// The certificates in `client_auth.intermediates`.
-    pub(super) fn intermediates(&self) -> &[CertificateDer<'static>] {
-        &self.clients.get().cas.intermediates
-    }
-
-    /// The files with the CAs and CRLs of clients.
-    pub(super) fn saved_files(
-        &self,
-        files: CredentialFiles<'_>,
-    ) -> impl Iterator<Item = SavedFile> {
-        self.clients.get().files(files)
     }
 
     /// The certificate chain and key of the service.
@@ -198,7 +175,7 @@ fn load<T>(
     context: LoadContext<'_>,
     read: impl FnMut() -> Result<T, LoadErrors>,
 ) -> Result<LastGood<T>, LoadErrors> {
-    timed(context, || LastGood::load(paths, context.now, context.max_wait, read))
+    LastGood::load(paths, context.now, context.max_wait, read)
 }
 
 /// The own certificate and its key; `None` without TLS.

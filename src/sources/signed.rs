@@ -13,7 +13,7 @@ use keygate_core::signature::{
 };
 
 use crate::files::read_bounded;
-use crate::saved_state::copies::{Content, Original, OriginalMetadata};
+use crate::saved_state::copies::Original;
 
 /// A filter file, and the signature of its content; `None` if none is needed.
 pub(crate) struct ReadFilter {
@@ -28,32 +28,12 @@ pub(crate) struct LoadedFilter {
     pub(crate) signature: Option<Arc<FileSignature>>,
 }
 
-/// A list, its signature, and what its copy needs.
+/// A list, and the bytes of its files.
 #[derive(Debug, Clone)]
 pub(crate) struct LoadedList {
     pub(crate) list: ExactList,
-    /// SHA-256 of the file.
-    pub(crate) sha256: [u8; 32],
-    /// The signature of the file; `None` if none was needed.
-    pub(crate) signature: Option<Arc<FileSignature>>,
-    /// The file of a list of fingerprints, until its copy is written.
-    pub(crate) text: Option<Arc<[u8]>>,
-    pub(crate) metadata: Option<OriginalMetadata>,
-}
-
-impl LoadedList {
-    /// The bytes of the files, for their copies.
-    pub(crate) fn original(&self) -> Original {
-        Original {
-            content: match &self.list {
-                ExactList::Badkeys(list) => Content::Blocklist(Arc::clone(list)),
-                ExactList::Fingerprints(_) => Content::Fingerprints(self.text.clone()),
-            },
-            sha256: self.sha256,
-            signature: self.signature.clone(),
-            metadata: self.metadata.clone(),
-        }
-    }
+    /// The files, for their copies. The text of a list of fingerprints is dropped with its copy.
+    pub(crate) original: Original,
 }
 
 /// Checks that the copy at `path`, in which the id `found` was read, has this `id`.

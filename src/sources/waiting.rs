@@ -24,15 +24,13 @@ impl Sources {
         match file {
             GuardFile::Filter => found(self.filters.iter_mut().find(|it| it.name() == name)),
             GuardFile::List => found(self.lists.iter_mut().find(|it| it.name() == name)),
-            GuardFile::Service => found(self.services.iter_mut().find(|it| it.name() == name))
-                .or_else(|| found(self.authorizers.iter_mut().find(|it| it.name() == name))),
+            GuardFile::Service => found(self.credentials.iter_mut().find(|it| it.name() == name)),
         }
     }
 
     /// The updates of CAs and CRLs that wait, by the name of each service and authorizer.
     pub(super) fn waiting_files(&self) -> BTreeMap<String, Vec<WaitingReport>> {
-        let services = self.services.iter().map(|it| (it.name(), &it.gates));
-        let all = services.chain(self.authorizers.iter().map(|it| (it.name(), &it.gates)));
+        let all = self.credentials.iter().map(|it| (it.name(), &it.gates));
         all.map(|(name, gates)| (name.to_owned(), gates.waiting().cloned().collect())).collect()
     }
 }

@@ -78,18 +78,13 @@ fn every_error_names_the_url_or_the_file_and_an_action() {
     let (status, remedy) = (StatusCode::NOT_FOUND, "publish it");
     let own = [
         FetchError::Busy { path: path() },
-        FetchError::Digest { url: url(), expected: text(), found: text() },
-        FetchError::BlocklistUrl { url: url(), found: text() },
         FetchError::ForeignDirectory { path: path(), owner: 1, user: 0 },
         FetchError::ForeignDirectory { path: path(), owner: 0, user: 1 },
         FetchError::Identity {
             path: path(),
             source: TlsFileError::NoCertificate(FileContent::Empty),
         },
-        FetchError::Metadata { url: url(), source: Metadata::parse(b"{}").unwrap_err() },
-        FetchError::NoDigest { url: url() },
         FetchError::NotRegular { path: path() },
-        FetchError::Retired { url: url(), deprecation: text() },
         FetchError::TrustAnchors {
             path: path(),
             source: TlsFileError::NoCertificate(FileContent::Empty),
@@ -100,18 +95,25 @@ fn every_error_names_the_url_or_the_file_and_an_action() {
             source: FileRejection::Future { updated },
         },
     ];
-    let transfers = transfer_errors().into_iter();
-    let transfers = transfers.map(|source| FetchError::Transfer { url: url(), source });
-    let unpack = unpack.map(|source| FetchError::Unpack { url: url(), source });
+    let of_source = [
+        SourceError::BlocklistUrl { found: text() },
+        SourceError::Digest { expected: text(), found: text() },
+        SourceError::Metadata(Metadata::parse(b"{}").unwrap_err()),
+        SourceError::NoDigest,
+        SourceError::Retired { deprecation: text() },
+    ];
+    let of_source = of_source.into_iter().chain(unpack.map(SourceError::Unpack));
+    let of_source = of_source.chain(transfer_errors().into_iter().map(SourceError::Transfer));
+    let at_source = |source| FetchError::Source { url: url(), source };
     let files = io_errors().into_iter().map(|source| FetchError::Io { path: path(), source });
-    for error in transfers.chain(unpack).chain(files).chain(own) {
+    for error in of_source.map(at_source).chain(files).chain(own) {
         let text = error.to_string();
         assert!(text.contains("a.example") || text.contains("/keygate/file: "), "{text}");
         assert!(has_action(&text), "{text}");
         assert!(!text.contains("os error"), "{text}");
     }
     // These actions come from elsewhere.
-    let companion = FetchError::NoCompanion { url: url(), status, remedy }.to_string();
+    let companion = at_source(SourceError::NoCompanion { status, remedy }).to_string();
     assert!(companion.ends_with("; publish it"), "{companion}");
     let list = FetchError::Rejected { url: url(), staged: path(), source }.to_string();
     assert!(list.contains("rejected: ") && list.contains(": write a comment"), "{list}");

@@ -5,17 +5,20 @@ use std::sync::Arc;
 use keygate_core::guard::CurrentGuard;
 use keygate_core::tls::{self, ClientVerifier, Deferral, Judging};
 
+use crate::config::{AuthorizerConfig, ServiceConfig};
 use crate::snapshot::current::{AskerTls, Authorizer, Service};
-use crate::sources::{AuthorizerSource, LoadError, ServiceSource};
+use crate::sources::LoadError;
+use crate::sources::credential_source::CredentialSource;
 
-impl ServiceSource {
+impl CredentialSource {
     /// Builds the service of the next snapshot, whose handshakes judge keys with `guard`.
     /// `deferral` selects the rejected clients that complete their handshakes.
     ///
     /// # Errors
     /// Returns an error if rustls rejects the certificates or keys.
-    pub(crate) fn build(
+    pub(crate) fn build_service(
         &self,
+        config: &Arc<ServiceConfig>,
         guard: &CurrentGuard,
         deferral: Option<&Arc<dyn Deferral>>,
     ) -> Result<Service, LoadError> {
@@ -24,47 +27,49 @@ impl ServiceSource {
             return Err(self.tls_error(rustls::Error::NoCertificatesPresented));
         };
         let tls = tls::server_config(
-            self.config.tls.server_settings(),
+            config.tls.server_settings(),
             credentials.key_pairs().map(Arc::clone).collect(),
             Arc::clone(client_verifier),
             Judging {
                 guard: guard.clone(),
-                policy: self.config.policy.clone(),
+                policy: config.policy.clone(),
                 deferral: deferral.cloned(),
             },
         )
         .map_err(|source| self.tls_error(source))?;
         Ok(Service {
             id: self.id,
-            config: Arc::clone(&self.config),
+            config: Arc::clone(config),
             client_verifier: Arc::clone(client_verifier),
             tls,
             upstream_tls: credentials.upstream.get().as_ref().map(|it| Arc::clone(&it.tls)),
         })
     }
-}
 
-impl AuthorizerSource {
     /// Builds the authorizer of the next snapshot. The handshakes of askers judge keys with
     /// `guard`.
     ///
     /// # Errors
     /// Returns an error if rustls rejects the certificates or keys.
-    pub(crate) fn build_authorizer(&self, guard: &CurrentGuard) -> Result<Authorizer, LoadError> {
+    pub(crate) fn build_authorizer(
+        &self,
+        config: &Arc<AuthorizerConfig>,
+        guard: &CurrentGuard,
+    ) -> Result<Authorizer, LoadError> {
         let credentials = &self.credentials;
-        let tls = self.config.tls.as_ref().zip(credentials.key_pair());
+        let tls = config.tls.as_ref().zip(credentials.key_pair());
         let tls = tls.map(|(tls, server)| {
             let anchors = credentials.asker_ca.get().as_ref();
             let verifier =
                 anchors.map(|anchors| Arc::new(ClientVerifier::new(Arc::clone(anchors))));
-            let settings = tls.server_settings(self.config.protocol);
-            let config = tls::asker_config(settings, Arc::clone(server), verifier.as_ref(), guard)
+            let settings = tls.server_settings(config.protocol);
+            let tls = tls::asker_config(settings, Arc::clone(server), verifier.as_ref(), guard)
                 .map_err(|source| self.tls_error(source))?;
-            Ok::<_, LoadError>(AskerTls { config: Arc::new(config), verifier })
+            Ok::<_, LoadError>(AskerTls { config: Arc::new(tls), verifier })
         });
         Ok(Authorizer {
             id: self.id,
-            config: Arc::clone(&self.config),
+            config: Arc::clone(config),
             client_verifier: credentials.client_verifier.clone(),
             tls: tls.transpose()?,
             last_question: self.last_question.clone(),

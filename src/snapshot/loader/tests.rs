@@ -1,4 +1,3 @@
-use std::collections::HashMap;
 use std::fs::write;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -11,9 +10,8 @@ use rcgen::{
 use super::*;
 use crate::config::Config;
 use crate::metrics::ControlMetrics;
-use crate::sources::check::dry_run::{DryRun, Judges};
-use crate::sources::{JudgementLinks, ServiceSource};
-use keygate_core::guard::RecentKeys;
+use crate::sources::credential_source::former;
+use crate::sources::{JudgementLinks, Source};
 use keygate_core::pkbf::{Filter, Parameters};
 
 const CONFIGURATION: &str = r#"
@@ -60,11 +58,10 @@ fn a_clock_that_was_ahead_does_not_suppress_the_expiry_of_a_list() {
     const HOUR: Duration = Duration::from_secs(3600);
     let directory = tempfile::tempdir().unwrap();
     let mut loader = loader(directory.path(), HOUR);
-    let source = &mut loader.sources.services[0];
-    let now = SystemTime::now();
-    let (recent, judges) = (RecentKeys::default(), Judges::default());
-    let dry_run = DryRun::new(recent, judges, now, HashMap::new(), Vec::new());
-    let is_replaced = |source: &mut ServiceSource, now| {
+    let (config, now) = (loader.configuration.in_use(), SystemTime::now());
+    let dry_run = loader.sources.dry_run(config, &loader.service_ids, &loader.links, now);
+    let source = &mut loader.sources.credentials[0];
+    let is_replaced = |source: &mut CredentialSource, now| {
         source.refresh(now, &dry_run).contains(&ValueChange::Replaced)
     };
     assert!(is_replaced(source, now + 1000 * HOUR));
@@ -72,4 +69,22 @@ fn a_clock_that_was_ahead_does_not_suppress_the_expiry_of_a_list() {
     assert!(source.time_to_crl_check(now).is_some_and(|left| left <= HOUR));
     assert!(is_replaced(source, now + 2 * HOUR));
     assert!(!is_replaced(source, now + 2 * HOUR));
+}
+
+#[test]
+fn an_authorizer_takes_nothing_over_from_a_service_with_its_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let loader = loader(directory.path(), Duration::from_secs(3600));
+    let text = r#"
+        filters = [{ name = "lost", path = "lost.pkbf" }]
+        [[authorizers]]
+        name = "test"
+        listen = "unix:ask.sock"
+        protocol = "spop"
+    "#;
+    let config = Config::parse(&directory.path().join("keygate.toml"), text).unwrap();
+    let authorizer = &CredentialTable::all(&config)[0];
+    let (in_use, service) = (&loader.sources.credentials, &loader.sources.credentials[0]);
+    assert!(former(in_use, service.id, authorizer, &[]).is_none());
+    assert!(former(in_use, service.id, &service.config, &[]).is_some());
 }

@@ -24,18 +24,13 @@ const NOT_CHECKED: &str = "not checked: no recent client";
 /// The guard that judges the clients now, and the recent clients on which changes are tried.
 #[derive(Debug)]
 pub(crate) struct DryRun {
-    recent: RecentKeys,
-    judges: Judges,
+    pub(crate) recent: RecentKeys,
     pub(crate) now: SystemTime,
     /// By service id.
-    policies: HashMap<usize, Policy>,
+    pub(crate) policies: HashMap<usize, Policy>,
     /// The names of all services by id, removed ones included.
-    names: Vec<String>,
-}
-
-/// The filters and lists in use, the exceptions and the answers.
-#[derive(Debug, Default)]
-pub(crate) struct Judges {
+    pub(crate) names: Vec<String>,
+    /// The filters and lists in use.
     pub(crate) filters: Vec<Arc<NamedFilter>>,
     pub(crate) lists: Vec<ExactList>,
     /// The related exponents of each filter, by name.
@@ -58,18 +53,6 @@ pub(crate) struct NewHits {
 }
 
 impl DryRun {
-    /// A dry run at `now` on the clients in `recent`. `policies` has the policy of each service
-    /// by its id, `names` the names of all ids.
-    pub(crate) fn new(
-        recent: RecentKeys,
-        judges: Judges,
-        now: SystemTime,
-        policies: HashMap<usize, Policy>,
-        names: Vec<String>,
-    ) -> Self {
-        Self { recent, judges, now, policies, names }
-    }
-
     /// The services on whose clients `limit` could not be checked, as text. `None` without a
     /// limit, or if each service has a recent client. With an id, the change is of that `service`
     /// alone.
@@ -99,25 +82,25 @@ impl DryRun {
     /// The recent clients that are admitted now, and would be rejected with `update` in place of
     /// the filter of the same name, or in addition to the filters if there is none.
     pub(crate) fn new_hits_of_filter(&self, update: &Arc<NamedFilter>) -> NewHits {
-        let others = self.judges.filters.iter().filter(|filter| filter.name != update.name);
+        let others = self.filters.iter().filter(|filter| filter.name != update.name);
         let after = others.chain([update]).cloned().collect();
-        self.new_hits(&self.guard(after, self.judges.lists.clone()))
+        self.new_hits(&self.guard(after, self.lists.clone()))
     }
 
     /// [`Self::new_hits_of_filter`] for a list.
     pub(crate) fn new_hits_of_list(&self, update: &ExactList) -> NewHits {
-        let others = self.judges.lists.iter().filter(|list| list.name() != update.name());
+        let others = self.lists.iter().filter(|list| list.name() != update.name());
         let after = others.chain([update]).cloned().collect();
-        self.new_hits(&self.guard(self.judges.filters.clone(), after))
+        self.new_hits(&self.guard(self.filters.clone(), after))
     }
 
     /// The recent clients that the guard in use admits and `after` would reject, by the policy of
     /// their service. The clients of a removed service may use any other one, so that each policy
     /// counts for them.
     fn new_hits(&self, after: &Guard) -> NewHits {
-        let before = self.guard(self.judges.filters.clone(), self.judges.lists.clone());
+        let before = self.guard(self.filters.clone(), self.lists.clone());
         // Without filters and lists every key is unchecked, which says nothing about an update.
-        let can_find = !self.judges.filters.is_empty() || !self.judges.lists.is_empty();
+        let can_find = !self.filters.is_empty() || !self.lists.is_empty();
         self.named(|service, client| {
             let is_new_hit = |policy: &Policy| {
                 client.is_rejected(after, policy, self.now)
@@ -196,14 +179,12 @@ impl DryRun {
     }
 
     fn guard(&self, filters: Vec<Arc<NamedFilter>>, lists: Vec<ExactList>) -> Guard {
-        let Judges { exponents, weak_checks, exceptions, answers, filters: _, lists: _ } =
-            &self.judges;
         let guard = Guard::new(filters)
             .with_lists(lists)
-            .with_weak_checks(*weak_checks)
-            .with_exceptions(exceptions.iter().cloned())
-            .with_answers(answers.clone());
-        exponents.iter().fold(guard, |guard, (filter, exponents)| {
+            .with_weak_checks(self.weak_checks)
+            .with_exceptions(self.exceptions.iter().cloned())
+            .with_answers(self.answers.clone());
+        self.exponents.iter().fold(guard, |guard, (filter, exponents)| {
             guard.with_related_exponents(filter, *exponents)
         })
     }

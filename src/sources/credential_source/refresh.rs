@@ -1,6 +1,5 @@
 //! Reads the files of a service again, unit by unit, and applies the expiry of CRLs.
 
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use keygate_core::tls::{self, CrlError, TlsFileError};
@@ -9,14 +8,14 @@ use tracing::{info, warn};
 
 use super::{
     ClientAuth, ClientUpdate, CredentialFiles, CredentialSource, CredentialUnit, DryRun,
-    KnownClients, LastGood, LoadErrors, NamesCredentials, PartialUpdate, ReadIf, RejectedUnit,
-    Reread, ServiceCredentials, Source, ValueChange,
+    KnownClients, LastGood, LoadErrors, PartialUpdate, ReadIf, RejectedUnit, Reread,
+    ServiceCredentials, Source, ValueChange,
 };
 use crate::metrics::{Label, ReloadResult};
 use crate::sources::failure::ReadError;
-use crate::sources::load_error::LoadError;
+use crate::sources::load_error::{CredentialError, LoadError};
 
-impl<C: NamesCredentials + Clone + PartialEq> CredentialSource<C> {
+impl CredentialSource {
     pub(super) fn refresh_unit<T>(
         &mut self,
         unit: CredentialUnit,
@@ -24,8 +23,8 @@ impl<C: NamesCredentials + Clone + PartialEq> CredentialSource<C> {
         of: fn(&mut ServiceCredentials) -> &mut LastGood<T>,
         read: impl FnOnce(CredentialFiles<'_>, &T) -> Result<T, LoadErrors>,
     ) -> ValueChange {
-        let config = Arc::clone(&self.config);
-        let read = |before: &T| read(config.credential_files(), before);
+        let config = self.config.clone();
+        let read = |before: &T| read(config.files(), before);
         match of(&mut self.credentials).reread(ReadIf::Changed, now, read) {
             Reread::Pending => ValueChange::Pending,
             Reread::Read(Ok(value)) => {
@@ -47,27 +46,27 @@ impl<C: NamesCredentials + Clone + PartialEq> CredentialSource<C> {
     /// Reads the CAs and CRLs of clients again. Accepted files are used; the last good value of the
     /// others stays.
     pub(super) fn refresh_clients(&mut self, now: SystemTime, dry_run: &DryRun) -> ValueChange {
-        let config = Arc::clone(&self.config);
-        let (files, seconds) = (config.credential_files(), unix_time::seconds(now));
+        let config = self.config.clone();
+        let (files, seconds) = (config.files(), unix_time::seconds(now));
         let is_due = self.retry_at.is_some_and(|due| due <= seconds);
         let is_due = is_due || self.gates.may_be_used(now);
         let read_if = if is_due { ReadIf::Always } else { ReadIf::Changed };
         let (marks, service) = (&self.crl_marks, self.id);
         let mut gates = self.gates.clone();
         let read = |before: &ClientAuth| {
-            let (in_use, kept, is_reload, now) = (Some(before), None, true, seconds);
+            let (in_use, copies, is_reload, now) = (Some(before), None, true, seconds);
             let (gates, is_start) = (&mut gates, false);
             let update = ClientUpdate { files, service, in_use: before, gates, dry_run, is_start };
             update.read(|attempt| {
                 let known =
-                    KnownClients { in_use, attempt, is_reload, kept, removed: &[], marks, now };
+                    KnownClients { in_use, attempt, is_reload, copies, removed: &[], marks, now };
                 ClientAuth::read(files, known)
             })
         };
         let update = self.credentials.clients.reread(read_if, now, read);
         if let Reread::Read(_) = update {
             self.gates = gates;
-            self.gates.log_accepted();
+            self.gates.log_accepted(files.name);
         }
         match update {
             Reread::Pending => ValueChange::Pending,
@@ -93,7 +92,7 @@ impl<C: NamesCredentials + Clone + PartialEq> CredentialSource<C> {
     /// Puts an update of the CAs and CRLs of clients in use. Returns what has changed.
     fn replace_clients(&mut self, clients: ClientAuth, dry_run: &DryRun) -> Vec<CredentialUnit> {
         clients.crls.raise(&mut self.crl_marks);
-        let files = self.config.credential_files();
+        let files = self.config.files();
         let (changed, names) = self.credentials.replace_clients(clients, files);
         self.updated = (!changed.is_empty()).then_some(names);
         if !changed.is_empty() {
@@ -108,7 +107,7 @@ impl<C: NamesCredentials + Clone + PartialEq> CredentialSource<C> {
             return;
         }
         self.rejected.retain(|rejected| !units.contains(&rejected.unit));
-        let configured = self.config.credential_files().units();
+        let configured = self.config.files().units();
         for unit in configured.filter(|unit| units.contains(unit)) {
             self.count_loaded(unit);
             let of_clients = CredentialUnit::OF_CLIENTS.contains(&unit);
@@ -161,7 +160,7 @@ impl<C: NamesCredentials + Clone + PartialEq> CredentialSource<C> {
         if next.is_none_or(|next| next > now) {
             return ValueChange::Same;
         }
-        self.credentials.rebuild_client_verifier(self.config.credential_files());
+        self.credentials.rebuild_client_verifier(self.config.files());
         for (list, path) in self.credentials.crls().lists() {
             if next.is_some_and(|next| (next..=now).contains(&list.next_update)) {
                 let next_update = rfc3339(list.next_update);
@@ -176,8 +175,8 @@ impl<C: NamesCredentials + Clone + PartialEq> CredentialSource<C> {
 /// When a CRL can be used without a change of its file, because its date has come.
 pub(super) fn retry_at(errors: &LoadErrors) -> Option<u64> {
     let due = errors.iter().filter_map(|error| {
-        if let LoadError::Credentials { source: TlsFileError::Crl { source, .. }, .. } = error
-            && let CrlError::Future { this_update, .. } = source
+        if let LoadError::Credentials { source: CredentialError::Content(source), .. } = error
+            && let TlsFileError::Crl { source: CrlError::Future { this_update, .. }, .. } = source
         {
             return Some(this_update.saturating_sub(tls::MAX_CLOCK_SKEW));
         }

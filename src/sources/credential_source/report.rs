@@ -7,17 +7,65 @@ use keygate_core::guard::{Depth, Guard};
 use keygate_core::spki;
 use keygate_core::tls::{AnchorCounts, CertificateRole, CertificateSummary, TrustAnchors};
 
-use super::{CredentialSource, NamesCredentials, RejectedUnit, ServiceCredentials};
+use super::{CredentialSource, CredentialTable, RejectedUnit, ServiceCredentials};
 use crate::metrics::Label;
 use crate::sources::credential_unit::CredentialUnit;
 use crate::sources::expiry::Expiry;
 use crate::sources::own_key::OwnKey;
 use crate::sources::rejection_reason::RejectionReason;
-use crate::sources::report::ReloadReport;
+use crate::sources::report::{
+    AuthorizerReport, CrlReport, PolicyReport, ReloadReport, ServiceReport,
+};
 use crate::sources::source_set::Source;
 use crate::sources::warning::{COPY_IN_USE, Warning};
 
-impl<C: NamesCredentials + Clone + PartialEq> CredentialSource<C> {
+impl CredentialSource {
+    /// The report of a service; `None` for an authorizer.
+    pub(crate) fn service_report(&self) -> Option<ServiceReport> {
+        let CredentialTable::Service(config) = &self.config else { return None };
+        let crls = self.credentials.crls();
+        Some(ServiceReport {
+            name: config.name.clone(),
+            listen: config.listen.to_string(),
+            server_names: config.server_names.clone(),
+            upstream: config.upstream.servers.iter().map(ToString::to_string).collect(),
+            max_connections: config.limits.max_connections,
+            policy: PolicyReport::new(&config.policy),
+            certificate_not_after: self.expiry(CertificateRole::Server).unwrap_or_default(),
+            trust_anchor_not_after: self.expiry(CertificateRole::TrustAnchor),
+            trust_anchors: self.anchor_counts(),
+            intermediates: self.credentials.clients.get().cas.intermediates.len(),
+            upstream_certificate_not_after: self.expiry(CertificateRole::UpstreamClient),
+            crl_next_update: crls.next_update(),
+            crls: CrlReport::all(crls),
+            last_reload: self.last_reload(),
+            dry_run: self.gates.report(),
+        })
+    }
+
+    /// The report of an authorizer; `None` for a service.
+    pub(crate) fn authorizer_report(&self) -> Option<AuthorizerReport> {
+        let CredentialTable::Authorizer(config) = &self.config else { return None };
+        let crls = self.credentials.crls();
+        Some(AuthorizerReport {
+            name: config.name.clone(),
+            listen: config.listen.to_string(),
+            protocol: config.protocol.as_str(),
+            certificate_from: config.certificate_from.to_string(),
+            verifies: config.client_auth.has_cas(),
+            policy: PolicyReport::new(&config.policy),
+            last_question: self.last_question.clone(),
+            certificate_not_after: self.expiry(CertificateRole::Server),
+            trust_anchor_not_after: self.expiry(CertificateRole::TrustAnchor),
+            trust_anchors: self.anchor_counts(),
+            intermediates: self.credentials.clients.get().cas.intermediates.len(),
+            crl_next_update: crls.next_update(),
+            crls: CrlReport::all(crls),
+            last_reload: self.last_reload(),
+            dry_run: self.gates.report(),
+        })
+    }
+
     /// Sets the metrics of all units, and those that show when certificates and CRLs expire.
     pub(crate) fn set_metrics(&self) {
         use CertificateRole::{AlternativeServer, Server, TrustAnchor, UpstreamClient};
@@ -26,7 +74,7 @@ impl<C: NamesCredentials + Clone + PartialEq> CredentialSource<C> {
                 self.metrics.set_certificate_not_after(self.name(), role, expiry as f64);
             }
         }
-        for unit in self.config.credential_files().units() {
+        for unit in self.config.files().units() {
             let is_usable = !self.rejected.iter().any(|rejected| rejected.unit == unit);
             if unit == CredentialUnit::Crls {
                 let crls = self.credentials.crls();
@@ -42,7 +90,7 @@ impl<C: NamesCredentials + Clone + PartialEq> CredentialSource<C> {
     }
 
     /// The last attempt to read the files of each unit, as one.
-    pub(in crate::sources) fn last_reload(&self) -> ReloadReport {
+    fn last_reload(&self) -> ReloadReport {
         let ServiceCredentials {
             server,
             alternative,
@@ -73,8 +121,8 @@ impl<C: NamesCredentials + Clone + PartialEq> CredentialSource<C> {
             let is_listed = verdict.hit().is_some() || verdict.listing().is_some();
             let is_compromised = is_listed || verdict.weakness().is_some();
             is_compromised.then(|| OwnKey {
-                owner: self.config.credential_files().owner(),
-                key: self.config.credential_files().key_of(role),
+                owner: self.config.files().owner(),
+                key: self.config.files().key_of(role),
                 role,
                 certificate: CertificateSummary::new(cert),
                 verdict,
@@ -91,34 +139,37 @@ impl<C: NamesCredentials + Clone + PartialEq> CredentialSource<C> {
 
     /// The conditions of the files that an operator must mend.
     pub(crate) fn warnings(&self, now: SystemTime) -> Vec<Warning> {
-        let files = self.config.credential_files();
-        let last_good =
-            self.copied().map(|rejected| Warning::last_good_files(&files.owner(), &rejected.error));
-        let others = self.credentials.warnings(files, now);
-        last_good.chain(others).chain(open_access(self.config.as_ref())).collect()
+        let files = self.config.files();
+        let last_good = self.copied().map(|rejected| {
+            let event = "files rejected at the start, using the last good ones";
+            let text = format!("{}{COPY_IN_USE}", rejected.error);
+            Warning::about_owner(&files.owner(), event, text).elsewhere(true)
+        });
+        last_good.chain(self.credentials.warnings(files, now)).collect()
     }
 
     /// Expiry of the certificate with this role that expires first, in seconds since the Unix epoch; 0
     /// if it cannot be parsed.
-    pub(in crate::sources) fn expiry(&self, role: CertificateRole) -> Option<u64> {
+    fn expiry(&self, role: CertificateRole) -> Option<u64> {
         let certificates = self.credentials.certificates().filter(|(it, _)| *it == role);
         certificates.map(|(_, it)| spki::not_after(it).unwrap_or_default().as_secs()).min()
     }
 
     /// The numbers of certificates among the trust anchors.
-    pub(in crate::sources) fn anchor_counts(&self) -> AnchorCounts {
-        self.credentials.trust_anchors().map(TrustAnchors::counts).unwrap_or_default()
+    fn anchor_counts(&self) -> AnchorCounts {
+        let anchors = self.credentials.clients.get().cas.trust_anchors.as_deref();
+        anchors.map(TrustAnchors::counts).unwrap_or_default()
     }
 
     /// The expiries of the service: in each role the certificate that expires first, and the CRL
     /// that expires first.
     pub(crate) fn expiries(&self) -> Vec<Expiry> {
         let credentials = &self.credentials;
-        let files = self.config.credential_files();
+        let files = self.config.files();
         let mut expiries: BTreeMap<&str, Expiry> = BTreeMap::new();
         for (role, certificate) in credentials.certificates() {
             let path = files.path_of(role);
-            let expiry = Expiry::of_certificate(self.name(), role, certificate, path);
+            let expiry = Expiry::from_certificate(self.name(), role, certificate, path);
             let first = expiries.entry(role.as_str()).or_insert_with(|| expiry.clone());
             if expiry.at < first.at {
                 *first = expiry;
@@ -126,14 +177,9 @@ impl<C: NamesCredentials + Clone + PartialEq> CredentialSource<C> {
         }
         let crls = credentials.crls().lists().into_iter();
         let crl = crls.min_by_key(|(list, _)| list.next_update);
-        let crl = crl.map(|(list, path)| Expiry::of_crl(self.name(), list.next_update, path));
+        let crl = crl.map(|(list, path)| Expiry::from_crl(self.name(), list.next_update, path));
         let until = files.accept_server_auth_until;
-        let until = until.map(|until| Expiry::of_server_auth(self.name(), until));
+        let until = until.map(|until| Expiry::from_server_auth(self.name(), until));
         expiries.into_values().chain(crl).chain(until).collect()
     }
-}
-
-fn open_access(config: &impl NamesCredentials) -> Option<Warning> {
-    let owner = config.credential_files().owner();
-    config.open_access().map(|access| Warning::open_access(&owner, access))
 }

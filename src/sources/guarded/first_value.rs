@@ -42,7 +42,7 @@ pub(super) fn first_value<F: GuardedFile>(
     if is_known {
         return Ok(update);
     }
-    gate.wait_for(context.rollback.waiting(F::KIND, &sha256));
+    gate.wait_for(context.state.rollback.waiting(F::KIND, &sha256));
     let (dry_run, is_start) = (context.dry_run, context.is_start);
     ensure_may_be_used(config, gate, in_use.as_ref(), &update, dry_run, is_start)?;
     let had_value = in_use.is_some() || record.is_some_and(FileRecord::was_in_use);
@@ -58,7 +58,7 @@ pub(super) fn copy<F: GuardedFile>(
     record: Option<&FileRecord>,
     context: LoadContext<'_>,
 ) -> Option<F> {
-    let (directory, record) = (context.rollback.directory()?, record?);
+    let (directory, record) = (context.state.rollback.directory()?, record?);
     let id = record.last_good.as_deref()?;
     let path = F::copy_kind(config).path_in(directory, id);
     let copy = F::read_copy(config, &path, id)

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use aws_lc_rs::digest::{SHA256, digest};
 use keygate_core::badkeys::{self, BlocklistFileError};
 use keygate_core::guard::{ExactList, FingerprintList, NamedBlocklist};
 use keygate_core::pkbf::{check_sidecar, sidecar_of};
@@ -14,9 +13,10 @@ use keygate_core::unix_time;
 use crate::config::{BlocklistConfig, ListConfig, ListFormat, Rollback};
 use crate::files::read_with;
 use crate::process::sandbox;
-use crate::saved_state::copies::{self, OriginalMetadata};
+use crate::saved_state::copies::{self, Content, Original, OriginalMetadata};
+use crate::saved_state::saved_credentials::sha256;
+use crate::sources::check::MAX_CLOCK_SKEW;
 use crate::sources::check::canary::ensure_canaries_listed;
-use crate::sources::check::rollback::MAX_CLOCK_SKEW;
 use crate::sources::file_rejection::FileRejection;
 use crate::sources::signed::{
     LoadedList, ensure_id, error_of_copy, signature_paths, verify_beside,
@@ -59,7 +59,7 @@ pub(super) fn read_copy(
         Err(FileRejection::Signature(error)) => return Err(error_of_copy(error, path).into()),
         loaded => loaded?,
     };
-    ensure_id(&loaded.original().id(), path, id)?;
+    ensure_id(&loaded.original.id(), path, id)?;
     Ok(loaded)
 }
 
@@ -109,13 +109,11 @@ fn read_blocklist(
     if let Some(ExactList::Badkeys(in_use)) = before() {
         ensure_not_older(settings.rollback, &in_use, &list, SystemTime::now())?;
     }
-    Ok(LoadedList {
-        list: Arc::new(list).into(),
-        sha256,
-        signature: signature.map(Arc::new),
-        text: None,
-        metadata: original,
-    })
+    let list = Arc::new(list);
+    let content = Content::Blocklist(Arc::clone(&list));
+    let signature = signature.map(Arc::new);
+    let original = Original { content, sha256, signature, metadata: original };
+    Ok(LoadedList { list: list.into(), original })
 }
 
 /// Checks that `update` is not older than the list `in_use`. A list without a date may be of any
@@ -150,8 +148,7 @@ fn read_fingerprints(
     let content = read_with(&config.path, move |path| {
         sandbox::check(path)?;
         let content = regular_file::read(path, max_size)?;
-        let sha256 = || digest(&SHA256, &content).as_ref().try_into().unwrap_or_default();
-        check_sidecar(path, sha256)?;
+        check_sidecar(path, || sha256(&content))?;
         Ok::<_, FileRejection>(content)
     })?;
     let signature = verify_beside(&config.path, config.minisign_key.as_deref(), &[&content])?;
@@ -162,11 +159,12 @@ fn read_fingerprints(
             return Err(FileRejection::Emptied { entries });
         }
     }
-    let sha256 = digest(&SHA256, &content).as_ref().try_into().unwrap_or_default();
+    let sha256 = sha256(&content);
     let text = String::from_utf8(content).map_err(FileRejection::Text)?;
     let list = Arc::new(FingerprintList::parse(&config.name, &text)?).into();
-    let (signature, text) = (signature.map(Arc::new), Some(text.into_bytes().into()));
-    Ok(LoadedList { list, sha256, signature, text, metadata: None })
+    let content = Content::Fingerprints(Some(text.into_bytes().into()));
+    let original = Original { content, sha256, signature: signature.map(Arc::new), metadata: None };
+    Ok(LoadedList { list, original })
 }
 
 #[cfg(test)]
@@ -174,6 +172,7 @@ mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
     use super::*;
+    use crate::sources::guarded::GuardedFile;
     use keygate_core::badkeys::{Blocklist, Metadata};
 
     const DAY: u64 = 86_400;
@@ -205,5 +204,24 @@ mod tests {
             assert_eq!(checked.is_ok(), is_accepted, "{:?} {now:?}", update.date);
             assert!(ensure_not_older(Rollback::Allow, &in_use, &update, now).is_ok());
         }
+    }
+
+    #[test]
+    fn an_unchanged_list_that_is_read_again_is_not_twice_in_memory() {
+        let loaded = |date| {
+            let list = Arc::new(list(1, Some(date)));
+            let content = Content::Blocklist(Arc::clone(&list));
+            let original = Original { content, sha256: [0; 32], signature: None, metadata: None };
+            LoadedList { list: list.into(), original }
+        };
+        let (mut in_use, again) = (loaded(1), loaded(1));
+        assert!(in_use.has_content(&again));
+        in_use.adopt(again);
+        let (ExactList::Badkeys(list), Content::Blocklist(bytes)) =
+            (&in_use.list, &in_use.original.content)
+        else {
+            panic!("{in_use:?}")
+        };
+        assert!(Arc::ptr_eq(list, bytes));
     }
 }

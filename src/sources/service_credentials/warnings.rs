@@ -6,90 +6,121 @@ use std::time::SystemTime;
 
 use keygate_core::guard::AllowKind;
 use keygate_core::spki;
-use keygate_core::tls::{self, AnchorKind, CertificateSummary, Credentials, TrustAnchors};
+use keygate_core::tls::{
+    self, AnchorKind, CertificateSummary, Credentials, CrlWarning, TrustAnchors,
+};
 use keygate_core::unix_time;
 use rustls::pki_types::CertificateDer;
 
 use super::ServiceCredentials;
-use crate::config::RevocationDepth;
+use crate::config::{KeyPlace, OpenAccess, RevocationDepth};
 use crate::sources::credential_files::{CredentialFiles, TRUST_ANCHORS};
 use crate::sources::warning::{CertificateFile, PeriodProblem, Warning};
 
 impl ServiceCredentials {
     /// The conditions of the files that an operator must mend.
-    pub(in crate::sources) fn warnings(
-        &self,
-        files: CredentialFiles<'_>,
-        now: SystemTime,
-    ) -> Vec<Warning> {
-        let owner = files.owner();
-        let crls = self.crls().warnings().iter();
-        let mut warnings: Vec<_> = crls.map(|problem| Warning::crl(&owner, problem)).collect();
+    pub(crate) fn warnings(&self, files: CredentialFiles<'_>, now: SystemTime) -> Vec<Warning> {
+        let file = |key, path| file_of(files, key, path);
+        let mut warnings: Vec<_> =
+            self.crls().warnings().iter().map(|problem| crl_warning(files, problem)).collect();
         warnings.extend(self.missing_crls(files));
         let upstream = self.upstream.get().as_ref();
         let own = [&self.server, &self.alternative].into_iter().flat_map(|pair| pair.get());
         let exposed = own.filter_map(|pair| pair.exposed.as_ref());
         let exposed = exposed.chain(upstream.and_then(|it| it.exposed.as_ref()));
         warnings.extend(exposed.map(Warning::unsafe_permissions));
-        let certificate =
-            |key, path: &Path| CertificateFile { owner: files.owner(), key, path: path.to_owned() };
         let own = [
             ("tls.certificate", &self.server, files.server),
             ("tls.alternative.certificate", &self.alternative, files.alternative),
         ];
         for (key, pair, paths) in own {
             let (Some(pair), Some((path, _))) = (pair.get(), paths) else { continue };
-            let (server, file) = (&pair.credentials, certificate(key, path));
+            let (server, file) = (&pair.credentials, file(key, path));
             warnings.extend(period_warnings(server, &file, now));
-            for name in tls::uncovered_names(server, files.server_names) {
-                warnings.push(Warning::name_not_covered(&file, name));
-            }
+            // TLS clients that request such a name abort the handshake.
+            let uncovered = tls::uncovered_names(server, files.server_names).into_iter();
+            warnings.extend(uncovered.map(|name| {
+                let problem = format!(
+                    "the certificate is not valid for server name {name:?}; issue one with that \
+                     name, or correct server_names"
+                );
+                Warning::about_file(&file, "certificate lacks a server name", &problem)
+            }));
         }
         let client = upstream.and_then(|it| it.client.as_ref());
         let identity = files.upstream.and_then(|(tls, _)| tls.identity.as_ref());
         if let (Some(client), Some(identity)) = (client, identity) {
-            let file = certificate("upstream.tls.certificate", &identity.certificate);
+            let file = file("upstream.tls.certificate", &identity.certificate);
             warnings.extend(period_warnings(client, &file, now));
         }
         let cas = &self.clients.get().cas;
-        let of_clients = |ca: &_| cas.file_of(ca).map(|it| certificate(it.key, &it.path));
-        let of_askers = |_: &_| files.asker_ca.map(|path| certificate("tls.client_ca", path));
-        let own = self.key_pair().and_then(|server| server.cert.first());
-        let until = files.accept_server_auth_until;
-        let mut warn = |anchors: &TrustAnchors, file_of: &dyn Fn(&_) -> Option<CertificateFile>| {
-            for (ca, problem) in
-                anchors.problems(own, self.crls(), until.is_some_and(|it| now < it))
-            {
-                let file = file_of(ca);
-                warnings.extend(file.map(|it| Warning::trust_anchor_unusable(&it, &problem)));
-            }
-            for (ca, period) in anchors.with_validity() {
-                if let Some(problem) = PeriodProblem::of(period, unix_time::seconds(now)) {
-                    let (file, subject) = (file_of(ca), CertificateSummary::new(ca).subject);
-                    let warning = |it| Warning::trust_anchor_period(&it, &subject, problem);
-                    warnings.extend(file.map(warning));
-                }
-            }
-        };
-        cas.trust_anchors.iter().for_each(|anchors| warn(anchors, &of_clients));
-        self.asker_ca.get().iter().for_each(|anchors| warn(anchors, &of_askers));
+        let of_clients = |ca: &_| cas.file_of(ca).map(|it| file(it.key, &it.path));
+        let of_askers = |_: &_| files.asker_ca.map(|path| file("tls.client_ca", path));
+        let accepts_servers = files.accept_server_auth_until.is_some_and(|until| now < until);
+        if let Some(anchors) = &cas.trust_anchors {
+            warnings.extend(self.anchor_warnings(anchors, accepts_servers, now, &of_clients));
+        }
+        if let Some(anchors) = self.asker_ca.get() {
+            warnings.extend(self.anchor_warnings(anchors, accepts_servers, now, &of_askers));
+        }
         let is_checked = files.revocation == RevocationDepth::Path;
         if let Some(path) = files.intermediates.filter(|_| is_checked) {
-            let file = certificate("client_auth.intermediates", path);
+            let file = file("client_auth.intermediates", path);
             let revoked = cas.intermediates.iter().filter(|ca| self.crls().revoke(ca));
-            let names = revoked.map(|ca| CertificateSummary::new(ca).subject);
-            warnings.extend(names.map(|name| Warning::intermediate_revoked(&file, &name)));
+            warnings.extend(revoked.map(|ca| {
+                let problem = format!(
+                    "{} is revoked by a list in use, so that every client that it issued is \
+                     rejected; if intended, remove it",
+                    CertificateSummary::new(ca).subject
+                );
+                let event = "intermediate is revoked, its clients are rejected";
+                Warning::about_file(&file, event, &problem)
+            }));
         }
         warnings.extend(self.unbound_cas(files));
+        warnings.extend(files.open_access.map(|access| open_access_warning(files, access)));
         warnings
+    }
+
+    /// The CAs and pinned certificates of which no client can be verified, now or soon.
+    fn anchor_warnings(
+        &self,
+        anchors: &TrustAnchors,
+        accepts_servers: bool,
+        now: SystemTime,
+        file_of: &dyn Fn(&CertificateDer<'static>) -> Option<CertificateFile>,
+    ) -> Vec<Warning> {
+        let own = self.key_pair().and_then(|server| server.cert.first());
+        let problems = anchors.problems(own, self.crls(), accepts_servers);
+        let unusable = problems.into_iter().filter_map(|(ca, problem)| {
+            let event = "trust anchor cannot be used, its clients are rejected";
+            Some(Warning::about_file(&file_of(ca)?, event, &problem))
+        });
+        let now = unix_time::seconds(now);
+        let periods = anchors.with_validity().filter_map(|(ca, period)| {
+            let problem = PeriodProblem::from_period(period, now)?;
+            let event = match problem {
+                PeriodProblem::ExpiresSoon(_) => "trust anchor expires soon",
+                PeriodProblem::Expired(_)
+                | PeriodProblem::NotYetValid(_)
+                | PeriodProblem::Unreadable => {
+                    "trust anchor is not valid now, its clients are rejected"
+                }
+            };
+            let subject = CertificateSummary::new(ca).subject;
+            let text = format!("the CA {subject} {problem}");
+            let warning = Warning::about_file(&file_of(ca)?, event, &text);
+            Some(warning.elsewhere(problem.is_expiry()))
+        });
+        unusable.chain(periods).collect()
     }
 
     /// The warning that each of several CAs may vouch for a client that a rule names. Certificates of
     /// one key are one CA.
     fn unbound_cas(&self, files: CredentialFiles<'_>) -> Option<Warning> {
         let cas = &self.clients.get().cas;
-        let bounds = files.rules?.as_bounds();
-        let (_, rules) = files.rules?.summary();
+        let bounds = files.rules()?.as_bounds();
+        let (_, rules) = files.rules()?.summary();
         let rule = rules.iter().find(|rule| !rule.starts_with(AllowKind::Spki.as_str()))?;
         let anchors = cas.trust_anchors.iter().flat_map(|it| it.with_kind());
         let roots = anchors.filter(|(_, kind)| *kind == AnchorKind::Root).map(|(ca, _)| ca);
@@ -98,34 +129,57 @@ impl ServiceCredentials {
         let bound = cas.bound(files);
         let unbound = roots.iter().filter(|ca| !bound.binds(ca));
         let unbound: Vec<_> = unbound.map(|ca| CertificateSummary::new(ca).subject).collect();
-        let (path, first) = (files.trust_anchors?.to_owned(), unbound.first()?);
-        let file = CertificateFile { owner: files.owner(), key: TRUST_ANCHORS, path };
-        let others = unbound.len().saturating_sub(1);
-        (roots.len() > 1).then(|| Warning::unbound_ca(&file, (first, others), rule, &bounds))
+        let (path, first) = (files.trust_anchors?, unbound.first()?);
+        if roots.len() < 2 {
+            return None;
+        }
+        let others = match unbound.len().saturating_sub(1) {
+            0 => String::new(),
+            others => format!(" and {others} more"),
+        };
+        let problem = format!(
+            "the CA {first}{others} may vouch for every name, such as that of the rule {rule}; give \
+             each CA a file of its own and the names that it may vouch for: \
+             cas = [{{ file = \"ca-1.pem\", {bounds} }}]"
+        );
+        let (file, event) =
+            (file_of(files, TRUST_ANCHORS, path), "each of several CAs may vouch for every name");
+        let place = KeyPlace::in_table(file.owner.table(), file.owner.name(), file.key);
+        Some(Warning { place: Some(place), ..Warning::about_file(&file, event, &problem) })
     }
 
-    /// The CAs that have no CRL, if there are CRLs. A pin issues nothing.
+    /// The CAs that have no CRL, if there are CRLs. A pin issues nothing. The certificates that such a
+    /// CA issues are rejected: all of them if no other CA has one.
     ///
     /// With `revocation = "leaf"` a root that issues intermediates only needs no CRL. There is no
     /// warning for a trust anchor that issued one of the `intermediates`.
     fn missing_crls(&self, files: CredentialFiles<'_>) -> Vec<Warning> {
-        let file =
-            |key, path: &Path| CertificateFile { owner: files.owner(), key, path: path.to_owned() };
         let cas = &self.clients.get().cas;
         let Some(trust_anchors) = &cas.trust_anchors else { return Vec::new() };
-        let intermediates = files.intermediates.map(|path| file("client_auth.intermediates", path));
+        let intermediates =
+            files.intermediates.map(|path| file_of(files, "client_auth.intermediates", path));
         if files.crls.is_empty() {
             // An authorizer completes the paths of its clients with them.
             let unused = intermediates.filter(|_| !files.is_authorizer);
-            return unused.iter().map(Warning::intermediates_unused).collect();
+            let event = "intermediates have no effect without revocation lists";
+            let problem =
+                "it has no effect without client_auth.crls; add the lists, or remove the key";
+            return unused.iter().map(|file| Warning::about_file(file, event, problem)).collect();
         }
         let is_root_of_others =
             files.revocation == RevocationDepth::Leaf && intermediates.is_some();
         let is_outage = self.clients.get().lacks_every_crl(files);
         let missing = |file: &CertificateFile, ca: &CertificateDer<'_>| {
-            let warning =
-                || Warning::crl_missing(file, &CertificateSummary::new(ca).subject, is_outage);
-            (!self.crls().cover(ca)).then(warning)
+            if self.crls().cover(ca) {
+                return None;
+            }
+            let problem = format!(
+                "client_auth.crls has no list of {}, so that every client that it issued is \
+                 rejected, and a CA that it revoked is not; add its list",
+                CertificateSummary::new(ca).subject
+            );
+            let event = "certificate revocation list is missing";
+            Some(Warning { is_outage, ..Warning::about_file(file, event, &problem) })
         };
         let issuers = trust_anchors.with_kind().filter(|(_, kind)| *kind != AnchorKind::Pin);
         let roots = issuers
@@ -133,7 +187,7 @@ impl ServiceCredentials {
             .filter(|ca| !(is_root_of_others && tls::issued_any(ca, &cas.intermediates)));
         let roots = roots.filter_map(|ca| {
             let of_ca = cas.file_of(ca)?;
-            missing(&file(of_ca.key, &of_ca.path), ca)
+            missing(&file_of(files, of_ca.key, &of_ca.path), ca)
         });
         let below = intermediates.iter().flat_map(|file| {
             let cas = cas.intermediates.iter();
@@ -143,19 +197,58 @@ impl ServiceCredentials {
     }
 }
 
-/// The certificates of a chain whose validity period is a problem.
+fn file_of(files: CredentialFiles<'_>, key: &'static str, path: &Path) -> CertificateFile {
+    CertificateFile { owner: files.owner(), key, path: path.to_owned() }
+}
+
+/// A CRL has expired, is superseded by another one, or is of another CA.
+fn crl_warning(files: CredentialFiles<'_>, problem: &CrlWarning) -> Warning {
+    let (event, is_expiry) = match problem {
+        CrlWarning::Expired { .. } => ("certificate revocation list has expired", true),
+        CrlWarning::Superseded { .. } => ("certificate revocation list is superseded", false),
+        CrlWarning::Unused { .. } => ("certificate revocation list is not used", false),
+    };
+    let owner = files.owner();
+    let text = format!("{owner}: client_auth.crls {problem}");
+    Warning::about_owner(&owner, event, text).elsewhere(is_expiry)
+}
+
+/// Peers that nobody has chosen may ask an authorizer.
+fn open_access_warning(files: CredentialFiles<'_>, access: OpenAccess) -> Warning {
+    let owner = files.owner();
+    let text = match access {
+        OpenAccess::Mode(mode) => format!(
+            "{owner}: socket_mode {mode:04o} lets every user of the machine ask about copied \
+             certificates; set askers.uids, or socket_mode = \"0660\" with socket_group"
+        ),
+        OpenAccess::Network(network) => format!(
+            "{owner}: askers.from has {network}, so that strangers may ask about copied \
+             certificates; name the networks of the hosts, or set tls.client_ca"
+        ),
+    };
+    Warning::about_owner(&owner, "authorizer is open to other peers", text)
+}
+
+/// The certificates of a chain whose validity period is a problem. Expiries have the first one.
 fn period_warnings(
     credentials: &Credentials,
     file: &CertificateFile,
     now: SystemTime,
 ) -> impl Iterator<Item = Warning> {
     let now = unix_time::seconds(now);
-    let problems = (1..).zip(&credentials.cert).filter_map(move |(position, certificate)| {
+    (1..).zip(&credentials.cert).filter_map(move |(position, certificate)| {
         let problem = match spki::validity(certificate) {
-            Ok(period) => PeriodProblem::of(period, now)?,
+            Ok(period) => PeriodProblem::from_period(period, now)?,
             Err(_) => PeriodProblem::Unreadable,
         };
-        Some((position, problem))
-    });
-    problems.map(|(position, problem)| Warning::certificate_period(file, position, problem))
+        let event = match problem {
+            PeriodProblem::ExpiresSoon(_) => "certificate expires soon",
+            PeriodProblem::Expired(_)
+            | PeriodProblem::NotYetValid(_)
+            | PeriodProblem::Unreadable => "certificate is not valid now",
+        };
+        let warning =
+            Warning::about_file(file, event, &format!("certificate {position} {problem}"));
+        Some(warning.elsewhere(position == 1 && problem.is_expiry()))
+    })
 }

@@ -36,7 +36,7 @@ impl PeriodProblem {
     /// The problem of a certificate with this validity. `None` if there is none at the time `now`,
     /// in seconds since the Unix epoch.
     #[must_use]
-    pub fn of(period: ValidityPeriod, now: u64) -> Option<Self> {
+    pub fn from_period(period: ValidityPeriod, now: u64) -> Option<Self> {
         let (start, end) = (period.not_before.as_secs(), period.not_after.as_secs());
         if now > end {
             Some(Self::Expired(end))
@@ -50,7 +50,7 @@ impl PeriodProblem {
     }
 
     /// Whether the expiries of the status have it.
-    pub(super) fn is_expiry(self) -> bool {
+    pub(crate) fn is_expiry(self) -> bool {
         match self {
             Self::Expired(_) | Self::ExpiresSoon(_) | Self::Unreadable => true,
             Self::NotYetValid(_) => false,
@@ -82,7 +82,7 @@ mod tests {
         const DAY: u64 = 86_400;
         let problem = |start, end, now| {
             let [not_before, not_after] = [start, end].map(Duration::from_secs);
-            PeriodProblem::of(ValidityPeriod { not_before, not_after }, now)
+            PeriodProblem::from_period(ValidityPeriod { not_before, not_after }, now)
         };
         let year = |now| problem(DAY, 366 * DAY, now);
         assert_eq!(year(DAY - 1), Some(PeriodProblem::NotYetValid(DAY)));

@@ -2,7 +2,7 @@
 //! rejected in every way to connect. Each test shows first that the client is served without bounds.
 //!
 //! Guards: `vouchers.check` in `crates/core/src/tls/client_verifier/search.rs`, `with_bound_cas` in
-//! `src/sources/service_credentials/client_auth.rs`, `files.bound_cas` and `kinds` in
+//! `src/sources/client_auth.rs`, `files.bound_cas` and `kinds` in
 //! `ServiceCredentials::load`.
 
 use std::fs::{copy, read, write};

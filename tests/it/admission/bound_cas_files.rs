@@ -1,7 +1,7 @@
 //! Files of CAs with bounds that are replaced, removed or bound anew while clients are connected.
 //!
-//! Guards: `changed_since` in `src/sources/service_credentials/client_auth.rs`, `fn bound` in
-//! `src/sources/service_credentials/client_auth/client_cas.rs`.
+//! Guards: `changed_since` in `src/sources/client_auth.rs`, `fn bound` in
+//! `src/sources/client_auth/client_cas.rs`.
 
 use std::fs::{File, OpenOptions, copy, read};
 use std::io::Write;

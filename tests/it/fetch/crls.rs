@@ -1,7 +1,7 @@
 //! CRLs from servers that nobody on the way authenticates.
 //!
 //! Guards: `check_crl_candidate` in
-//! `src/sources/service_credentials/client_auth/crl_candidate.rs`, `update` in
+//! `src/sources/client_auth/crl_candidate.rs`, `update` in
 //! `src/fetch/update.rs`.
 
 use std::fs::{read, read_to_string, remove_file, write};

@@ -233,7 +233,7 @@ fn cas_that_reject_many_recent_clients_wait_and_keep_no_crl_out() {
     scene.admits(&scene.stranger);
 }
 
-/// Guards: `lacks_every_crl` in `src/sources/service_credentials/client_auth.rs`; `warned` in
+/// Guards: `lacks_every_crl` in `src/sources/client_auth.rs`; `warned` in
 /// `src/admin/attention/files.rs`; the order in `Loader::warnings`.
 #[test]
 fn cas_without_any_crl_are_a_warning_before_they_are_accepted_and_the_first_condition_after() {

@@ -1,7 +1,7 @@
 //! State that outlives a restart: the last good filter, and the updates that wait for the operator.
 //!
-//! Guards: `copy` in `src/sources/filter.rs` (the copy),
-//! `ensure_needs_no_operator` in `src/sources/check/needs_operator.rs` (waiting
+//! Guards: `copy` in `src/sources/guarded/first_value.rs` (the copy),
+//! `check` in `src/sources/gate.rs` (waiting
 //! updates), `keep` in `src/saved_state/copies.rs` (written from memory), `save` in
 //! `src/saved_state/rollback_state.rs` (failed writes), `read` in
 //! `src/saved_state/copies.rs` (the copy of a list).

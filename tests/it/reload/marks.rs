@@ -2,7 +2,7 @@
 //! copies.
 //!
 //! Guards: `FileRecord` and `History` in `src/saved_state/file_record.rs`, `entries` in
-//! `src/sources/check/needs_operator.rs`, `keep` in `src/saved_state/copies.rs`.
+//! `src/sources/gate.rs`, `keep` in `src/saved_state/copies.rs`.
 
 use std::fs::{File, read, read_dir, remove_file, rename, write};
 use std::os::unix::fs::FileExt;

@@ -1,6 +1,6 @@
 //! Restarts with a CRL or a CA file that cannot be used: the copy in the state directory.
 //!
-//! Guards: `load` in `src/sources/service_credentials/client_auth.rs`, `save` in
+//! Guards: `load` in `src/sources/client_auth.rs`, `save` in
 //! `src/saved_state/saved_credentials.rs` (the copies), `check` in `crates/core/src/tls/crls/loader.rs` (expired
 //! lists).
 

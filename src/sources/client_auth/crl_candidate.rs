@@ -6,9 +6,7 @@
 use std::io;
 use std::path::Path;
 
-use keygate_core::tls::{
-    CrlLoader, CrlMarks, CrlWarning, Crls, ExpiredCrl, RevocationList, TlsFileError,
-};
+use keygate_core::tls::{CrlLoader, CrlMarks, CrlWarning, ExpiredCrl, TlsFileError};
 use keygate_core::unix_time;
 
 use super::{ClientCas, MAX_CRL_SIZE, crl_files};
@@ -16,7 +14,7 @@ use crate::config::{Config, CredentialOwner};
 use crate::files::read_bounded;
 use crate::saved_state::crl_state::CrlState;
 use crate::saved_state::saved_credentials::sha256;
-use crate::sources::credential_files::{CredentialFiles, NamesCredentials};
+use crate::sources::credential_files::{CredentialFiles, CredentialTable};
 use crate::sources::load_errors::LoadErrors;
 
 /// Why a downloaded CRL file does not replace the one in use.
@@ -59,9 +57,8 @@ pub fn check_crl_candidate(
     let content = read_bounded(staged, MAX_CRL_SIZE)?;
     // Not an error: the proxy makes the same checks, and its user may be another one.
     let state = CrlState::read(config.state_dir.as_deref()).unwrap_or_default();
-    let services = config.services.iter().map(NamesCredentials::credential_files);
-    let authorizers = config.authorizers.iter().map(NamesCredentials::credential_files);
-    let owners: Vec<_> = services.chain(authorizers).collect();
+    let tables = CredentialTable::all(config);
+    let owners: Vec<_> = tables.iter().map(CredentialTable::files).collect();
     let names: Vec<_> = owners.iter().map(|files| files.name).collect();
     let readers = owners.iter().filter(|files| files.crls.iter().any(|crl| crl.path == path));
     let mut entries = readers.map(|files| {
@@ -120,10 +117,6 @@ fn check(
     if let Some(warning) = update.crls.warnings().iter().find(rejects_clients) {
         return Err(CrlFileError::Unused { owner: owner(), warning: warning.clone() });
     }
-    Ok(entries_of(&update.crls, path))
-}
-
-fn entries_of(crls: &Crls, path: &Path) -> usize {
-    let lists = crls.lists().into_iter().filter(|(_, of)| *of == path);
-    lists.map(|(list, _)| RevocationList::entries(list)).sum()
+    let lists = update.crls.lists().into_iter().filter(|(_, of)| *of == path);
+    Ok(lists.map(|(list, _)| list.entries()).sum())
 }

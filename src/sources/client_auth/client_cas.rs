@@ -12,14 +12,14 @@ use crate::saved_state::saved_credentials::sha256;
 use crate::sources::credential_files::CredentialFiles;
 use crate::sources::load_error::LoadError;
 use crate::sources::load_errors::{LoadErrors, all, both};
-use crate::sources::service_credentials::service_file::ServiceFile;
+use crate::sources::service_file::ServiceFile;
 
 /// The CAs of clients.
 #[derive(Debug, Default, Clone)]
-pub(in crate::sources::service_credentials) struct ClientCas {
-    pub(in crate::sources::service_credentials) trust_anchors: Option<Arc<TrustAnchors>>,
+pub(crate) struct ClientCas {
+    pub(crate) trust_anchors: Option<Arc<TrustAnchors>>,
     /// The CAs in `client_auth.intermediates`.
-    pub(in crate::sources::service_credentials) intermediates: Vec<CertificateDer<'static>>,
+    pub(crate) intermediates: Vec<CertificateDer<'static>>,
     /// The CAs that may sign CRLs; `None` without any CA.
     pub(super) issuers: Option<Arc<CrlIssuers>>,
     /// The files with the CAs.
@@ -28,10 +28,10 @@ pub(in crate::sources::service_credentials) struct ClientCas {
 
 /// A file with CAs.
 #[derive(Debug, Clone)]
-pub(in crate::sources::service_credentials) struct CaFile {
+pub(crate) struct CaFile {
     /// The configuration key that names it.
-    pub(in crate::sources::service_credentials) key: &'static str,
-    pub(in crate::sources::service_credentials) path: PathBuf,
+    pub(crate) key: &'static str,
+    pub(crate) path: PathBuf,
     pub(super) sha256: [u8; 32],
     /// Number of trust anchors in the file.
     anchors: usize,
@@ -65,23 +65,20 @@ impl ClientCas {
         let (trusted, intermediates) = both(all(trusted), intermediates.transpose())?;
         let (mut copied, anchors): (Vec<_>, Vec<_>) = trusted.into_iter().unzip();
         let trust_anchors = TrustAnchors::new(anchors.concat());
-        let trust_anchors = trust_anchors.map_err(|source| first.unusable(source))?;
+        let trust_anchors = trust_anchors.map_err(|source| first.error(source))?;
         let (intermediates, more) = intermediates.unzip();
         copied.extend(more);
         let intermediates = intermediates.unwrap_or_default();
         let issuers = CrlIssuers::new(&trust_anchors).with_intermediates(&intermediates);
         let file = below.unwrap_or(first);
-        let issuers = Some(Arc::new(issuers.map_err(|source| file.unusable(source))?));
+        let issuers = Some(Arc::new(issuers.map_err(|source| file.error(source))?));
         let trust_anchors = Some(Arc::new(trust_anchors));
         Ok(Self { trust_anchors, intermediates, issuers, files: copied })
     }
 
     /// The CAs with the names that each may vouch for.
-    pub(in crate::sources::service_credentials) fn bound(
-        &self,
-        files: CredentialFiles<'_>,
-    ) -> BoundCas {
-        let mut bound = BoundCas::new(files.rules.map(AllowRules::kinds).unwrap_or_default());
+    pub(crate) fn bound(&self, files: CredentialFiles<'_>) -> BoundCas {
+        let mut bound = BoundCas::new(files.rules().map(AllowRules::kinds).unwrap_or_default());
         for (file, certificates) in self.by_file() {
             let mut entries = files.bound_cas.iter().filter(|it| it.file == file.path).peekable();
             if entries.peek().is_none() && files.trust_anchors != Some(&*file.path) {
@@ -93,18 +90,13 @@ impl ClientCas {
     }
 
     /// The file with this trust anchor.
-    pub(in crate::sources::service_credentials) fn file_of(
-        &self,
-        anchor: &CertificateDer<'_>,
-    ) -> Option<&CaFile> {
+    pub(crate) fn file_of(&self, anchor: &CertificateDer<'_>) -> Option<&CaFile> {
         let mut files = self.by_file().filter(|(_, anchors)| anchors.contains(anchor));
         files.next().map(|(file, _)| file)
     }
 
     /// The files with the trust anchors of each.
-    pub(in crate::sources::service_credentials) fn by_file(
-        &self,
-    ) -> impl Iterator<Item = (&CaFile, &[CertificateDer<'static>])> {
+    pub(crate) fn by_file(&self) -> impl Iterator<Item = (&CaFile, &[CertificateDer<'static>])> {
         let anchors = self.trust_anchors.as_ref();
         let mut rest = anchors.map(|it| &it.certificates[..]).unwrap_or_default();
         self.files.iter().map(move |file| {
@@ -120,12 +112,12 @@ impl ClientCas {
         if let Some(in_use) = known.in_use.filter(|_| known.is_reload || keeps_cas) {
             return Some(in_use.cas.clone());
         }
-        let kept = known.kept?;
+        let kept = known.copies?;
         let read = |file: ServiceFile<'_>| {
             let names = std::iter::once(&files.name).chain(known.removed).copied();
             let owners = names.map(|name| CredentialFiles { name, ..files }.owner());
             let content = kept.read_ca(owners, file.key, file.path);
-            content.map_err(|source| file.unreadable(source))
+            content.map_err(|source| file.error(source))
         };
         Self::read(files, read).ok()
     }

@@ -1,16 +1,15 @@
 //! A file that the table of a service or an authorizer names, and a certificate with its key from
 //! two files.
 
-use std::io;
 use std::path::Path;
 
-use aws_lc_rs::digest::{SHA256, digest};
 use keygate_core::tls::{self, Credentials, TlsFileError, TrustAnchors};
 use rustls::pki_types::CertificateDer;
 
 use crate::files::read_bounded;
+use crate::saved_state::saved_credentials::sha256;
 use crate::sources::credential_files::CredentialFiles;
-use crate::sources::load_error::LoadError;
+use crate::sources::load_error::{CredentialError, LoadError};
 use crate::sources::load_errors::{LoadErrors, both};
 use crate::sources::private_key::{self, ExposedKeyFile};
 
@@ -19,11 +18,11 @@ const MAX_PEM_SIZE: u64 = 16 << 20;
 
 /// A file that the table of a service or an authorizer names.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ServiceFile<'a> {
-    pub(super) files: CredentialFiles<'a>,
+pub(crate) struct ServiceFile<'a> {
+    pub(crate) files: CredentialFiles<'a>,
     /// Configuration key that names the file.
-    pub(super) key: &'static str,
-    pub(super) path: &'a Path,
+    pub(crate) key: &'static str,
+    pub(crate) path: &'a Path,
 }
 
 impl ServiceFile<'_> {
@@ -32,34 +31,30 @@ impl ServiceFile<'_> {
     }
 
     pub(super) fn read_up_to(self, max_size: u64) -> Result<Vec<u8>, LoadError> {
-        read_bounded(self.path, max_size).map_err(|source| self.unreadable(source))
+        read_bounded(self.path, max_size).map_err(|source| self.error(source))
     }
 
     pub(super) fn trust_anchors(self, content: &[u8]) -> Result<TrustAnchors, LoadError> {
-        tls::trust_anchors(content).map_err(|source| self.unusable(source))
+        tls::trust_anchors(content).map_err(|source| self.error(source))
     }
 
     pub(super) fn certificates(
         self,
         content: &[u8],
     ) -> Result<Vec<CertificateDer<'static>>, LoadError> {
-        tls::certificates(content).map_err(|source| self.unusable(source))
+        tls::certificates(content).map_err(|source| self.error(source))
     }
 
-    pub(super) fn unreadable(self, source: io::Error) -> LoadError {
+    /// The error of the file.
+    pub(crate) fn error(self, source: impl Into<CredentialError>) -> LoadError {
         let (owner, path) = (self.files.owner(), self.path.to_owned());
-        LoadError::Read { owner, key: self.key, path, source }
-    }
-
-    pub(super) fn unusable(self, source: TlsFileError) -> LoadError {
-        let (owner, path) = (self.files.owner(), self.path.to_owned());
-        LoadError::Credentials { owner, key: self.key, path, source }
+        LoadError::Credentials { owner, key: self.key, path, source: source.into() }
     }
 }
 
 /// A certificate chain with its private key, and facts about their files.
 #[derive(Debug)]
-pub(in crate::sources) struct KeyPair {
+pub(crate) struct KeyPair {
     pub(super) credentials: Credentials,
     /// SHA-256 of the certificate file and of the private key file, one after the other.
     pub(super) digests: Vec<u8>,
@@ -78,33 +73,24 @@ impl KeyPair {
     ) -> Result<Self, LoadErrors> {
         let chain = certificate.read().and_then(|pem| Ok((certificate.certificates(&pem)?, pem)));
         let key_file = private_key::read(key.path, MAX_PEM_SIZE);
-        let key_file = key_file.map_err(|source| key.unreadable(source)).and_then(|file| {
+        let key_file = key_file.map_err(|source| key.error(source)).and_then(|file| {
             let private_key = tls::private_key(&file.content);
-            Ok((private_key.map_err(|source| key.unusable(source))?, file))
+            Ok((private_key.map_err(|source| key.error(source))?, file))
         });
         let ((chain, chain_pem), (private_key, key_file)) = both(chain, key_file)?;
         let credentials = tls::key_pair(chain, private_key);
-        let credentials = credentials.map_err(|source| match source {
-            TlsFileError::KeyMismatch
-            | TlsFileError::NoPrivateKey(_)
-            | TlsFileError::PrivateKey(_)
-            | TlsFileError::PrivateKeyPem(_) => key.unusable(source),
-            TlsFileError::Anchor { .. }
-            | TlsFileError::AnchorValidity { .. }
-            | TlsFileError::Crl { .. }
-            | TlsFileError::CrlMissing { .. }
-            | TlsFileError::CrlLabel { .. }
-            | TlsFileError::CrlOutside { .. }
-            | TlsFileError::CrlSection { .. }
-            | TlsFileError::Intermediate { .. }
-            | TlsFileError::NoCertificate(_)
-            | TlsFileError::NoCrl
-            | TlsFileError::Pem(_)
-            | TlsFileError::UnusableCertificate(_) => certificate.unusable(source),
+        let credentials = credentials.map_err(|source| {
+            let is_about_key = matches!(
+                source,
+                TlsFileError::KeyMismatch
+                    | TlsFileError::NoPrivateKey(_)
+                    | TlsFileError::PrivateKey(_)
+                    | TlsFileError::PrivateKeyPem(_)
+            );
+            let file = if is_about_key { key } else { certificate };
+            file.error(source)
         })?;
-        let sha256 = |content: &[u8]| digest(&SHA256, content);
-        let digests = [sha256(&chain_pem), sha256(&key_file.content)];
-        let digests = digests.iter().flat_map(|digest| digest.as_ref()).copied().collect();
+        let digests = [sha256(&chain_pem), sha256(&key_file.content)].concat();
         Ok(Self { credentials, digests, exposed: key_file.exposed })
     }
 }
