@@ -122,7 +122,8 @@ fn default(document: &Document<'_>, table: &str, key: &Key) -> Option<String> {
         }
         _ => true,
     };
-    key.default.filter(|_| applies).map(str::to_owned)
+    // `stringify!` breaks a long default into lines.
+    key.default.filter(|_| applies).map(|it| it.replace('\n', " "))
 }
 
 /// A default as JSON.

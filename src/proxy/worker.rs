@@ -68,7 +68,7 @@ pub struct WorkerContext {
 /// The state of one worker.
 pub(crate) struct Worker {
     current: RefCell<arc_swap::Cache<Current, Arc<Snapshot>>>,
-    /// The series that are counted before a service is chosen, and those of each service.
+    /// The series that are counted before a service is chosen, and the series of each service.
     pub(crate) metrics: WorkerMetrics,
     recent: Option<RecentShard>,
     pub(crate) key_uses: KeyUseShard,

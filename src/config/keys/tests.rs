@@ -68,7 +68,7 @@ fn tables(table: &Table, name: &str, found: &mut BTreeMap<String, Table>) {
 
 fn row(key: &Key) -> String {
     let default = match key.default {
-        Some(default) => format!("`{default}`"),
+        Some(default) => format!("`{}`", default.replace('\n', " ")),
         None if key.is_required() => "required".to_owned(),
         None => "off".to_owned(),
     };

@@ -1,7 +1,7 @@
 //! The policy of a service: how it rejects, whether it requires a certificate, and how much of the
 //! chain it judges.
 //!
-//! Guards: `rejection()` in `src/proxy/http.rs` (403), `Depth::Chain` in `crates/core/src/tls/verifier.rs` and
+//! Guards: `rejection(` in `src/proxy/http/response.rs` (403), `Depth::Chain` in `crates/core/src/tls/verifier.rs` and
 //! `Depth::Chain` in `crates/core/src/guard/judgement.rs` (intermediates), `check_own_keys` in
 //! `src/snapshot/loader/own_key_check.rs` (keys of the proxy, judged without exceptions).
 

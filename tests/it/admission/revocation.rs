@@ -130,7 +130,7 @@ fn a_revoked_certificate_is_rejected_and_a_new_list_is_loaded() {
     scene.refuses(&scene.good, "certificate revoked");
 
     // A broken list is not used.
-    std::fs::write(scene.pki.path("next.crl"), "nonsense").unwrap();
+    std::fs::write(scene.pki.path("next.crl"), "no list").unwrap();
     rename(scene.pki.path("next.crl"), scene.pki.path("clients.crl")).unwrap();
     scene.keygate.wait_for("a refused list", |line| {
         line["message"] == "certificate update rejected, keeping those in use"

@@ -102,7 +102,7 @@ fn the_members_of_a_json_web_key_have_one_spelling() {
         (x, &x[4..].to_owned(), "x and y of P-256 have 32 bytes each"),
         (x, &format!("AAAA{x}"), "x and y of P-256 have 32 bytes each"),
         ("P-256", &"P-192".to_owned(), "a JSON Web Key of the curve P-192 is not supported"),
-        ("EC", &"AKP".to_owned(), "a JSON Web Key of the key type AKP is not supported"),
+        ("EC", &"PQK".to_owned(), "a JSON Web Key of the key type PQK is not supported"),
         ("EC", &"oct".to_owned(), "a symmetric JSON Web Key is not supported"),
         ("EC", &"RSA".to_owned(), "the member n is missing"),
         ("\"kty\":\"EC\",", &String::new(), "the member kty is missing"),

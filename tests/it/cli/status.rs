@@ -61,7 +61,7 @@ fn the_status_has_what_the_page_shows_and_begins_with_what_needs_attention() {
         "\n  rejections 1, failed handshakes compromised: 1\n",
         "\n  server http://127.0.0.1:",
         ": unused, last check none, connections ",
-        "\nweak keys: invalid, small-factors, roca, fermat, wiener\n",
+        "\nweak keys: invalid, small-factors, roca, fermat, wiener, rsapoly, shared-primes\n",
         "\n  verdict probable: ",
         "\n  action reject: ",
         ": certificate of test\n",

@@ -109,6 +109,7 @@ fn a_request_is_a_span_with_the_exchange_as_its_child() {
             "client.address": "127.0.0.1", "network.protocol.version": "1.1",
             "user_agent.original": "x".repeat(512), "tls.client.subject": "CN=good",
             "keygate.service": "test", "keygate.verdict": "clean", "keygate.request_id": request_id,
+            "keygate.key_algorithm": "p256", "keygate.key_exchange": "x25519",
         })
     );
     assert_eq!(

@@ -144,7 +144,7 @@ fn an_unusable_list_of_one_ca_keeps_no_list_of_another_out() {
 #[test]
 fn an_unusable_list_keeps_no_certificate_out_and_a_wrong_key_keeps_no_list_out() {
     let scene = Scene::new();
-    scene.publish("ours.crl", "nonsense");
+    scene.publish("ours.crl", "no list");
     scene.is_rejected("crls", "there is no revocation list in it");
     let server = scene.ours.server("another");
     let key = read(scene.path("server.key")).unwrap();
@@ -184,7 +184,7 @@ fn an_unusable_list_keeps_no_certificate_out_and_a_wrong_key_keeps_no_list_out()
 #[test]
 fn an_unusable_ca_file_is_counted_and_keeps_nothing_else_out() {
     let scene = Scene::new();
-    scene.publish("clients.pem", "nonsense");
+    scene.publish("clients.pem", "no list");
     scene.is_rejected("client_ca", "no certificate");
     scene.keygate.wait_for_metric(&successful("client_ca"), 0.0);
     assert_eq!(scene.keygate.metric(&reloads("client_ca", "refused")), 1.0);

@@ -126,7 +126,7 @@ fn a_start_with_an_unusable_revocation_list_uses_the_last_good_one() {
     let of_another = Pki::named("Another CA").signed_crl(&RevocationList::new(9, &[]));
     for (content, problem) in [
         (Some(ahead()), "in the future; correct the clock"),
-        (Some("nonsense".to_owned()), "there is no revocation list in it"),
+        (Some("no list".to_owned()), "there is no revocation list in it"),
         (Some(older), "(number 4, issued "),
         (Some(of_another.pem().unwrap()), "no revocation list of CN=Test CA is left"),
         (None, "clients.crl"),
@@ -194,7 +194,7 @@ fn a_start_with_an_unusable_ca_file_uses_the_last_good_one() {
     let good = read(&file).unwrap();
     assert_eq!(read(&scene.copies()[0]).unwrap(), good, "the original bytes");
     scene.stop();
-    write(&file, "nonsense").unwrap();
+    write(&file, "no list").unwrap();
     scene.starts_with_the_copy("clients.pem: no certificate");
     let successful =
         "keygate_credential_last_reload_successful{files=\"client_ca\",service=\"test\"}";
@@ -206,7 +206,7 @@ fn a_start_with_an_unusable_ca_file_uses_the_last_good_one() {
     // A copy with other bytes than those in use is not used.
     scene.stop();
     let copy = &scene.copies()[0];
-    write(&file, "nonsense").unwrap();
+    write(&file, "no list").unwrap();
     write(copy, read(Pki::named("Another CA").path("ca.pem")).unwrap()).unwrap();
     scene.does_not_start("clients.pem: no certificate");
     write(&file, &good).unwrap();
@@ -217,7 +217,7 @@ fn a_start_with_an_unusable_ca_file_uses_the_last_good_one() {
     scene.stop();
     let moved = scene.text.replace("clients.pem", "moved.pem");
     write(scene.pki.path("keygate.toml"), &moved).unwrap();
-    write(scene.pki.path("moved.pem"), "nonsense").unwrap();
+    write(scene.pki.path("moved.pem"), "no list").unwrap();
     scene.does_not_start("moved.pem");
     write(scene.pki.path("moved.pem"), &good).unwrap();
     let before = scene.copies();
@@ -229,7 +229,7 @@ fn a_start_with_an_unusable_ca_file_uses_the_last_good_one() {
 #[test]
 fn a_configuration_whose_ca_file_cannot_be_used_is_rejected_although_there_is_a_copy() {
     let scene = Scene::new();
-    write(scene.pki.path("clients.pem"), "nonsense").unwrap();
+    write(scene.pki.path("clients.pem"), "no list").unwrap();
     let changed = Configuration::new(scene.origin.address())
         .global("state = { dir = \"state\" }")
         .client_auth("trust_anchors = \"clients.pem\", crls = [\"clients.crl\"]")
