@@ -90,7 +90,7 @@ pub(crate) struct Sources {
     pub(crate) lists: SourceSet<ListSource>,
     pub(crate) weak_checks: WeakChecks,
     pub(crate) exceptions: ConfiguredExceptions,
-    /// Of the services, then of the authorizers.
+    /// The services first, then the authorizers.
     pub(crate) credentials: SourceSet<CredentialSource>,
 }
 
