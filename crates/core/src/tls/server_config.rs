@@ -60,7 +60,7 @@ struct OfferedCertificates(Vec<Credentials>);
 
 impl ResolvesServerCert for OfferedCertificates {
     /// The first certificate whose key signs with a scheme that the client offers. If there is none,
-    /// the first certificate, so that the handshake fails for this reason.
+    /// the first certificate, so the handshake fails for this reason.
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Credentials> {
         let (first, others) = self.0.split_first()?;
         let signs = |it: &&Credentials| it.key.choose_scheme(hello.signature_schemes()).is_some();

@@ -55,7 +55,7 @@ impl IoEvents for ClientFrames {
                 self.control.set(self.control.get().saturating_add(1));
             }
             let begins = is_first && frame.kind != CONTINUATION;
-            // h2 has the fields of a header block besides its bytes.
+            // h2 keeps the fields of a header block and its bytes.
             let length = frame.bytes.len().saturating_mul(if is_head { 2 } else { 1 });
             let before = if begins { 0 } else { self.unfinished.get() };
             let is_end = frame.is_last() && (!is_head || frame.flags & END_HEADERS != 0);

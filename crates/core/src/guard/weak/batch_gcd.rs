@@ -1,6 +1,6 @@
 //! The primes that RSA moduli share, found over all of them at once.
 //!
-//! For moduli N with the product P, the sum D of all P / N is P / N modulo each N, so that
+//! For moduli N with the product P, the sum D of all P / N is P / N modulo each N, so
 //! gcd(N, D mod N) has the primes of N that another modulus has. A tree of products gives P and D.
 //! A tree of remainders, from the root to the leaves, gives D mod N. Source: Bernstein, "Scaled
 //! remainder trees", 2004, and Heninger, Durumeric, Wustrow, Halderman, "Mining Your Ps and Qs",
