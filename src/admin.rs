@@ -15,7 +15,6 @@ mod listener;
 mod losses;
 mod page;
 mod plain;
-mod recent_clients;
 mod recent_hits;
 mod rejections;
 mod reload;
@@ -35,7 +34,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use keygate_core::guard::RecentKeys;
 use keygate_core::unix_time::now;
 use keygate_wire::permit::network_of;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -78,8 +76,6 @@ pub struct AdminSources {
     pub recent_hits: RecentHits,
     /// Recent clients with their key exchange.
     pub key_uses: KeyUses,
-    /// Clients that were admitted recently.
-    pub recent: RecentKeys,
     /// The states of the upstream servers.
     pub servers: ServerStates,
     /// The open connections of each address.

@@ -156,7 +156,7 @@ impl Server {
             metrics,
             confirmation,
             exporting,
-            (workers.loads(), recent),
+            workers.loads(),
         );
         control.spawn(&supervisor).map_err(ServerError::Control)?;
         Ok(Self {

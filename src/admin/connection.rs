@@ -98,8 +98,6 @@ mod tests {
     use crate::metrics::{ControlMetrics, Exposition};
     use crate::process::lifecycle::Lifecycle;
     use crate::proxy::ServerStates;
-    use keygate_core::guard::RecentKeys;
-
     use crate::recent_hits::RecentHits;
     use crate::snapshot::watch::Command;
 
@@ -116,7 +114,6 @@ mod tests {
             confirm,
             recent_hits: RecentHits::default(),
             key_uses: KeyUses::default(),
-            recent: RecentKeys::default(),
             servers: ServerStates::default(),
             loads: AddressLoads::default(),
             drain,

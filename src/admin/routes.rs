@@ -13,7 +13,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use super::command::BadCommand;
 use super::response::{rendered, text, typed};
 use super::view::View;
-use super::{AdminState, accept, drain, page, recent_clients, recent_hits, reload, status};
+use super::{AdminState, accept, drain, page, recent_hits, reload, status};
 use crate::sources::GuardFile;
 
 /// Responds to a request of `peer`.
@@ -66,11 +66,11 @@ pub(super) async fn respond(
         }),
         "/page.css" => typed("text/css; charset=utf-8", include_str!("page.css").to_owned()),
         "/page.js" => typed("text/javascript; charset=utf-8", include_str!("page.js").to_owned()),
-        "/clients" => recent_clients::respond(&state.sources.recent),
-        "/key-uses" => rendered(
-            "application/json",
-            serde_json::to_string(&state.sources.key_uses.all()).map(|json| json + "\n"),
-        ),
+        "/key-uses" => {
+            let worker = page::search::parameter(request.uri().query(), "worker").parse().ok();
+            let clients = state.sources.key_uses.json(worker);
+            rendered("application/json", clients.map(|json| json + "\n"))
+        }
         "/report" => rendered("application/json", recent_hits::json(state)),
         "/status" => shown("application/json", &|view| {
             status::json(state, view).map_err(|it| it.to_string())
@@ -79,7 +79,7 @@ pub(super) async fn respond(
             page::text::render(state, view).map_err(|it| it.to_string())
         }),
         _ => {
-            let paths = "not found; the paths are /, /clients, /key-uses, /livez, /metrics, /readyz, /report, /status and /status.txt";
+            let paths = "not found; the paths are /, /key-uses, /livez, /metrics, /readyz, /report, /status and /status.txt";
             text(StatusCode::NOT_FOUND, paths)
         }
     }

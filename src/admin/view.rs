@@ -78,16 +78,13 @@ impl View {
             losses,
             updates,
         } = traffic;
-        for client in state.sources.key_uses.all() {
-            if client.last_seen.saturating_add(WINDOW.as_secs()) >= now
-                && let Some(service) = traffic.get_mut(&client.service)
-            {
-                let algorithm = client.key_algorithm.into_owned();
-                *service.client_keys.entry(algorithm).or_default() += 1.0;
-            }
-        }
         let hours = history.hours().cloned().collect();
         drop(memory);
+        state.sources.key_uses.for_each_since(now.saturating_sub(WINDOW.as_secs()), |client| {
+            if let Some(service) = traffic.get_mut(&client.service) {
+                *service.client_keys.entry(client.key_algorithm.to_string()).or_default() += 1.0;
+            }
+        });
         Self {
             now,
             report,

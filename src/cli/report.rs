@@ -1,7 +1,7 @@
 //! `keygate report`: lists recent clients that were rejected, or that `reject` would have rejected.
 
-use std::collections::HashMap;
-use std::io::{self, Write};
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use clap::ValueHint;
@@ -34,10 +34,9 @@ pub(super) struct Args {
     /// not the rejected ones.
     #[arg(long)]
     classical: bool,
-    /// Print the public keys of the clients that were admitted recently, a line each, below a comment
-    /// with the subject: an input of `key --shared-primes`, `list diff` and other commands. The
-    /// running proxy records clients if `max_new_hits` is set.
-    #[arg(long, conflicts_with_all = ["classical", "since", "json"])]
+    /// Print the public keys of the clients that were admitted, a line each, below a comment with the
+    /// subject: an input of `key --shared-primes`, `list diff` and other commands.
+    #[arg(long, conflicts_with_all = ["classical", "json"])]
     clients: bool,
     /// Print a JSON object for each client, service, verdict and action.
     #[arg(long)]
@@ -88,15 +87,14 @@ struct ReportedHit {
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let client = AdminClient::from_config(&args.config.path(), TIMEOUT)?;
+    let from = unix_time::now().saturating_sub(args.since.as_secs());
     if args.clients {
-        io::stdout().write_all(&client.get("/clients")?).map_err(CliError::Output)?;
-        return Ok(Exit::Done);
+        return keys(admitted(&client, from)?);
     }
     if args.classical {
-        return classical(&client, args);
+        return classical(admitted(&client, from)?, args.json);
     }
     let report: ReportBody = client.get_json("/report")?;
-    let from = unix_time::now().saturating_sub(args.since.as_secs());
     let hits = report.clients.into_iter().map(|value| {
         let hit: ReportedHit = client.parse_value(&value)?;
         Ok((value, hit))
@@ -146,36 +144,55 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     Ok(Exit::Done)
 }
 
+/// The clients of each service that were admitted since `from`, last seen first.
+fn admitted(client: &AdminClient, from: u64) -> Result<Vec<KeyUse>, AdminError> {
+    let mut clients = Vec::new();
+    for worker in 0_usize.. {
+        let path = format!("/key-uses?worker={worker}");
+        let Some(of_worker) = client.get_json::<Option<Vec<KeyUse>>>(&path)? else { break };
+        clients.extend(of_worker.into_iter().filter(|it| it.last_seen >= from));
+    }
+    clients.sort_by_cached_key(|it| (Reverse(it.last_seen), it.fingerprint.clone()));
+    let mut seen = HashSet::new();
+    clients.retain(|it| seen.insert((it.fingerprint.clone(), it.service.clone())));
+    Ok(clients)
+}
+
+/// Prints the public key of each client.
+fn keys(clients: Vec<KeyUse>) -> Result<Exit, CliError> {
+    let (mut output, mut seen) = (CliOutput::new(), HashSet::new());
+    for it in clients.iter().filter(|it| seen.insert(&it.spki)) {
+        output.line(format_args!("# {}\n{}", printable(&it.subject), printable(&it.spki)))?;
+    }
+    output.flush()?;
+    Ok(Exit::Done)
+}
+
 /// Prints the clients with a classical key or a classical key exchange.
-fn classical(client: &AdminClient, args: &Args) -> Result<Exit, CliError> {
-    let from = unix_time::now().saturating_sub(args.since.as_secs());
-    let (mut output, mut hybrid, mut seen) = (CliOutput::new(), 0_u64, 0_u64);
-    for it in client.get_json::<Vec<KeyUse>>("/key-uses")? {
-        if it.last_seen < from {
+fn classical(clients: Vec<KeyUse>, as_json: bool) -> Result<Exit, CliError> {
+    let is_hybrid =
+        |it: &KeyUse| it.key_exchange.as_ref().is_some_and(|group| group.contains("MLKEM"));
+    let seen = counted(clients.len() as u64, "client");
+    let hybrid = clients.iter().filter(|it| is_hybrid(it)).count();
+    let mut output = CliOutput::new();
+    for it in clients.iter().filter(|it| !is_hybrid(it) || !it.key_algorithm.starts_with("ml-dsa"))
+    {
+        if as_json {
+            output.json(it)?;
             continue;
         }
-        let group = it.key_exchange.as_deref().unwrap_or("-");
-        let is_hybrid = group.contains("MLKEM");
-        (seen, hybrid) = (seen + 1, hybrid + u64::from(is_hybrid));
-        if is_hybrid && it.key_algorithm.starts_with("ml-dsa") {
-            continue;
-        }
-        if args.json {
-            output.json(&it)?;
-            continue;
-        }
-        output.line(format_args!("{}  {}", it.fingerprint, printable(&it.subject)))?;
+        let (group, last_seen) = (it.key_exchange.as_deref().unwrap_or("-"), utc(it.last_seen));
         output.line(format_args!(
-            "    service {}, key {}, key exchange {group}, last seen {} from {}",
+            "{}  {}\n    service {}, key {}, key exchange {group}, last seen {last_seen} from {}",
+            it.fingerprint,
+            printable(&it.subject),
             it.service,
             it.key_algorithm,
-            utc(it.last_seen),
             it.address
         ))?;
     }
-    if !args.json {
-        let clients = counted(seen, "client");
-        output.line(format_args!("{clients}, {hybrid} of them with a hybrid key exchange"))?;
+    if !as_json {
+        output.line(format_args!("{seen}, {hybrid} of them with a hybrid key exchange"))?;
     }
     output.flush()?;
     Ok(Exit::Done)

@@ -1,7 +1,7 @@
 //! Labels with a fixed set of values, and counters resolved once for each value.
 
 use keygate_core::guard::{JudgedAt, NameCheck, VerdictKind};
-use keygate_core::spki::{self, Algorithm};
+use keygate_core::spki::Algorithm;
 use keygate_core::tls::{CertificateRole, HandshakeResult, KeyExchange};
 use keygate_wire::permit::BufferClass;
 use prometheus::core::{MetricVec, MetricVecBuilder};
@@ -124,24 +124,16 @@ labels! {
     }
 
     /// The algorithm of a client's key.
+    #[expect(missing_docs, reason = "the names of the algorithms")]
     KeyAlgorithm {
-        /// Ed25519.
         Ed25519 = "ed25519",
-        /// ML-DSA-44.
         MlDsa44 = "ml-dsa-44",
-        /// ML-DSA-65.
         MlDsa65 = "ml-dsa-65",
-        /// ML-DSA-87.
         MlDsa87 = "ml-dsa-87",
-        /// Any other algorithm.
         Other = "other",
-        /// The curve P-256.
         P256 = "p256",
-        /// The curve P-384.
         P384 = "p384",
-        /// The curve P-521.
         P521 = "p521",
-        /// RSA of any size.
         Rsa = "rsa",
     }
 
@@ -296,10 +288,9 @@ macro_rules! domain_labels {
 domain_labels!(BufferClass, CertificateRole, HandshakeResult, JudgedAt, KeyExchange, VerdictKind);
 
 impl KeyAlgorithm {
-    /// The algorithm of the key in a certificate (DER).
+    /// The algorithm of the key with this SubjectPublicKeyInfo (DER).
     #[must_use]
-    pub fn of_certificate(certificate: &[u8]) -> Self {
-        let spki = spki::of_certificate(certificate).unwrap_or_default();
+    pub fn of(spki: &[u8]) -> Self {
         let name = match Algorithm::of(spki) {
             Algorithm::Ec(name) | Algorithm::MlDsa(name) => name,
             Algorithm::Ed25519 => Self::Ed25519.as_str(),

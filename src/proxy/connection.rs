@@ -15,7 +15,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use keygate_core::guard::{Decision, JudgedAt, Judgement, NameCheck, RejectWith};
-use keygate_core::tls::{ClientIdentity, Handshake, HandshakeResult, KeyExchange, is_for_servers};
+use keygate_core::spki;
+use keygate_core::tls::{
+    CertificateSummary, ClientIdentity, Handshake, HandshakeResult, KeyExchange, is_for_servers,
+};
 use keygate_wire::client_io::{ClientIo, detect_vanished};
 use keygate_wire::lingering_close::{self, LINGER_TIME};
 use keygate_wire::permit::ledger::Holder;
@@ -259,7 +262,9 @@ async fn admit(worker: Rc<Worker>, established: Established) -> Option<Admitted>
     let metrics = worker.service_metrics(&of_handshake);
     metrics.handshakes(HandshakeResult::Ok, identity.judged_at() == JudgedAt::Resumption).inc();
     let key_exchange = KeyExchange::negotiated(stream.state());
-    let algorithm = identity.presented().first().map(|leaf| KeyAlgorithm::of_certificate(leaf));
+    let leaf = identity.presented().first();
+    let spki = leaf.and_then(|leaf| spki::of_certificate(leaf).ok());
+    let algorithm = leaf.map(|_| KeyAlgorithm::of(spki.unwrap_or_default()));
     metrics.count_key_use(key_exchange, algorithm);
     let mut assessment = Assessment::new(worker, &of_handshake, &identity);
     if let Some(first) = assessment.take_if(|it| it.leaves_questions(worker)) {
@@ -290,9 +295,11 @@ async fn admit(worker: Rc<Worker>, established: Established) -> Option<Admitted>
                 log.server_auth(peer, &service, path, &judgement, judged_at);
             }
         });
-        if let Some((leaf, algorithm)) = presented.first().zip(algorithm) {
-            let client = (service.id, service.config.name.as_str());
-            worker.key_uses.record(client, leaf, algorithm, key_exchange, identity.peer().ip());
+        if let (Some(leaf), Some(spki), Some(algorithm)) = (leaf, spki, algorithm) {
+            let (client, address) = ((service.id, &*service.config.name), identity.peer().ip());
+            worker.key_uses.record(client, spki, algorithm, key_exchange, address, || {
+                CertificateSummary::new(leaf).name().to_owned()
+            });
         }
     }
     let needs_facts = worker.access_log.is_some() || worker.tracer.is_some();

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use keygate_core::guard::RecentKeys;
 use tokio::sync::{mpsc, watch};
 
 use super::Metrics;
@@ -128,7 +127,7 @@ impl ServerContext {
         metrics: Metrics,
         confirmation: Option<ConfirmationTask>,
         exporting: Option<ExportTask>,
-        (loads, recent): (AddressLoads, RecentKeys),
+        loads: AddressLoads,
     ) -> Control {
         let drain = Drain::new(self.lifecycle.clone(), metrics.control.drained.clone());
         let health = HealthChecks {
@@ -144,8 +143,7 @@ impl ServerContext {
             current: Arc::clone(&self.current),
             judgements: self.judgements.clone(),
         });
-        let state =
-            self.admin_state(metrics.exposition, confirm, recent, drain, loads, commands_from);
+        let state = self.admin_state(metrics.exposition, confirm, drain, loads, commands_from);
         let (heartbeats, hanging) = (self.heartbeats.clone(), self.hanging.clone());
         Control { watcher, health, confirmation, exporting, heartbeats, hanging, admin, state }
     }
@@ -155,7 +153,6 @@ impl ServerContext {
         &self,
         exposition: Exposition,
         confirm: ConfirmStatus,
-        recent: RecentKeys,
         drain: Drain,
         loads: AddressLoads,
         commands_from: AdminCommands,
@@ -166,7 +163,6 @@ impl ServerContext {
             confirm,
             recent_hits: self.recent_hits.clone(),
             key_uses: self.key_uses.clone(),
-            recent,
             servers: self.servers.clone(),
             loads,
             drain,
