@@ -28,9 +28,9 @@ pub(super) enum ListCommand {
     Info(info::Args),
     /// Print a verdict for each key: exit code 0 if no key is on the list, 1 if any is.
     ///
-    /// Looks keys up as the proxy does: by each related encoding, and by modulus or x coordinate.
-    /// The list alone counts: no filter, no exception, and no check for weak keys. Use `keygate
-    /// filter query` for a filter, and `keygate key` for the checks.
+    /// Looks keys up as the proxy does: by each related encoding, by modulus or x coordinate, and by
+    /// products of primes. The list alone counts: no filter, no exception, and no other check. Use `keygate
+    /// filter query` for a filter, and `keygate key` for the other checks.
     Query(query::Args),
 }
 

@@ -114,6 +114,16 @@ impl Warning {
         Self::new(kind, name, event, format!("{kind} {name:?}: {problem}"))
     }
 
+    /// The products of primes on all lists for moduli of this size.
+    pub(crate) fn oversize_products(bits: u64) -> Self {
+        let text = format!(
+            "the lists have too many products of primes for moduli of {bits} bits, so that RSA keys of \
+             this size are unchecked; remove products"
+        );
+        let event = "products of primes are too large to be checked";
+        Self { event, ..Self::configuration(text) }
+    }
+
     /// A service or authorizer. `text` names it.
     pub(super) fn about_owner(owner: &CredentialOwner, event: &'static str, text: String) -> Self {
         let kind = match owner {

@@ -38,11 +38,10 @@ pub use policy::{Decision, Depth, Policy, RejectWith};
 pub use recent::{MatchingClients, RecentClient, RecentKeys, RecentShard};
 pub use unanswered::{OpenQuestions, UnansweredKey};
 pub use verdict::{Confirmation, Hit, Listing, Verdict, VerdictKind, Weakness};
-pub use weak::{BatchGcd, KeyStrength, WeakCheck, WeakChecks, keys_checked};
+pub use weak::{BatchGcd, KeyStrength, SharedPrimes, WeakCheck, WeakChecks, keys_checked};
 
 use self::exact::ExactKeys;
 use self::recorded_key::{RecordedKey, fingerprints_of};
-use self::weak::SharedPrimes;
 use crate::pkbf::{Filter, KeyHash};
 use crate::spki::{self, Algorithm, Encoding, Fingerprint, PublicKey, RsaExponents};
 
@@ -67,7 +66,7 @@ pub struct Guard {
     /// The exponents with which an RSA key is looked up in any filter or list.
     exponents: RsaExponents,
     weak_checks: WeakChecks,
-    /// The products of primes on all lists.
+    /// The products of primes on all lists; `None` if there is none.
     shared_primes: Option<SharedPrimes>,
     answers: Option<CurrentAnswers>,
 }
@@ -79,6 +78,12 @@ impl Guard {
     pub fn new(filters: Vec<Arc<NamedFilter>>) -> Self {
         let filter_exponents = vec![RsaExponents::default(); filters.len()];
         Self { filters, filter_exponents, ..Self::default() }
+    }
+
+    /// A guard that looks keys up in this list alone. Its products of primes count.
+    #[must_use]
+    pub fn of_list(list: ExactList) -> Self {
+        Self { weak_checks: WeakChecks::SHARED_PRIMES, ..Self::default() }.with_lists([list])
     }
 
     /// Looks an RSA key up in the filter with this name with `exponents` besides the presented one.
@@ -123,6 +128,12 @@ impl Guard {
     #[must_use]
     pub fn with_weak_checks(self, weak_checks: WeakChecks) -> Self {
         Self { weak_checks, ..self }
+    }
+
+    /// A size of moduli for which the products of all lists are too large to be checked.
+    #[must_use]
+    pub fn oversize_products(&self) -> Option<u64> {
+        self.shared_primes.as_ref()?.oversize()
     }
 
     /// The checks of RSA keys.
@@ -210,10 +221,8 @@ impl Guard {
         let fingerprints = || fingerprints_of(&public_key, self.exponents);
         with_list(search.verdict(), || {
             let fingerprint = || presented.unwrap_or_else(|| Fingerprint::of(spki));
-            let strength = KeyStrength::new(&public_key, self.weak_checks, fingerprint);
-            let strength = self.products_to_check().map_or(strength, |primes| {
-                strength.with_shared_primes(primes, &public_key, fingerprint)
-            });
+            let (checks, primes) = (self.weak_checks, self.shared_primes.as_ref());
+            let strength = KeyStrength::with_primes(&public_key, checks, primes, fingerprint);
             self.judge_strength(strength, || {
                 let by_filters =
                     if may_hit { self.judge_encodings(&key) } else { self.without_hit() };
@@ -224,12 +233,6 @@ impl Guard {
                 if is_harmless && is_unknown { Verdict::Unchecked } else { verdict }
             })
         })
-    }
-
-    /// The products of primes that are checked.
-    fn products_to_check(&self) -> Option<&SharedPrimes> {
-        let is_checked = self.weak_checks.contains(WeakCheck::SharedPrimes);
-        self.shared_primes.as_ref().filter(|_| is_checked)
     }
 
     /// The verdict on a key with this `strength`. `by_filters` returns the verdict of filters and
@@ -271,18 +274,24 @@ impl Guard {
 
     /// The verdict on a key that no filter and no list has.
     fn without_hit(&self) -> Verdict {
-        let can_find = !self.filters.is_empty() || self.exact.has_lists();
+        let can_find = !self.filters.is_empty() || self.exact.can_list();
         if can_find { Verdict::Clean } else { Verdict::Unchecked }
     }
 
-    /// The verdict at `now` on a key that was recorded before.
-    fn judge_recorded(&self, key: &RecordedKey, now: SystemTime) -> Verdict {
+    /// The verdict at `now` on a key that was recorded before. The products of primes count if they
+    /// are given, because their check takes most of the time.
+    fn judge_recorded(
+        &self,
+        key: &RecordedKey,
+        primes: Option<&SharedPrimes>,
+        now: SystemTime,
+    ) -> Verdict {
         let mut search = self.exact.search(now);
         let looked_up =
             key.digests.iter().filter(|(encoding, _)| self.exponents.include(*encoding));
         looked_up.for_each(|(encoding, digest)| search.look_up(*encoding, digest));
         with_list(search.verdict(), || {
-            self.judge_strength(key.strength, || {
+            self.judge_strength(key.strength_with(primes, self.weak_checks), || {
                 let encodings = &key.encodings;
                 let by_filters = self.judge_encodings(encodings);
                 let may_be_confirmed =

@@ -45,7 +45,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let mut output = CliOutput::new();
     let shown = if args.json { output.json(&difference) } else { show(&mut output, &difference) };
     shown?;
-    let guards = lists.map(|list| Guard::default().with_lists([list]));
+    let guards = lists.map(Guard::of_list);
     args.inputs.print_changes(args.json, &mut output, &guards, exit)
 }
 
@@ -58,7 +58,8 @@ impl ListDiff {
             (ExactList::Fingerprints(before), ExactList::Fingerprints(after)) => {
                 let lost = before.iter().filter(|digest| !after.contains(digest)).count();
                 let gained = after.iter().filter(|digest| !before.contains(digest)).count();
-                Some((lost, gained))
+                let lost = lost + before.primes().count_without(after.primes());
+                Some((lost, gained + after.primes().count_without(before.primes())))
             }
             (ExactList::Badkeys(_), ExactList::Fingerprints(_))
             | (ExactList::Fingerprints(_), ExactList::Badkeys(_)) => None,

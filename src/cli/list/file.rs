@@ -184,7 +184,7 @@ fn list_of_fingerprints(
         let entries = list.iter().filter(|digest| kind_of(digest) == name).count();
         ListPart { id: None, name: name.to_owned(), entries }
     });
-    let entries = list.product_count();
+    let entries = list.primes().count();
     let products =
         (entries > 0).then(|| ListPart { id: None, name: "rsa-primes".to_owned(), entries });
     let info = ListInfo {

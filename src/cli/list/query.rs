@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use keygate_core::guard::Guard;
+use keygate_core::spki::Encoding;
 
 use super::file::FormatArgs;
 use super::{CliError, Exit};
@@ -25,15 +26,18 @@ pub(in crate::cli) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let guard = Guard::default()
-        .with_lists([args.format.read(&args.file, &SignatureArgs::default())?.list]);
+    let list = args.format.read(&args.file, &SignatureArgs::default())?.list;
+    let guard = Guard::of_list(list);
     let now = SystemTime::now();
     args.inputs.print_verdicts(args.json, "on the list", |spki| {
         let verdict = guard.judge_presented_key(spki, now);
         let listing = verdict.listing();
         Ok(FileVerdict {
             name: verdict.as_str(),
-            encoding: listing.map(|listing| listing.encoding),
+            encoding: match verdict.weakness() {
+                Some(_) => Some(Encoding::RsaModulus), // it has a prime of the list
+                None => listing.map(|listing| listing.encoding),
+            },
             finding: Some(listing.and_then(|listing| listing.finding.clone())),
         })
     })

@@ -30,7 +30,7 @@ pub(crate) fn ensure_canaries_hit(filter: &Filter, paths: &[PathBuf]) -> Result<
     ensure_hits(GuardFile::Filter, paths, |spki| KeyEncodings::from_spki(spki).any_in(filter))
 }
 
-/// Checks that every key in the files at `paths` is on `list`.
+/// Checks that every key in the files at `paths` is on `list`, or has a prime of it.
 ///
 /// # Errors
 /// Returns an error if a file cannot be used, or a key is not on the list.
@@ -38,9 +38,9 @@ pub(crate) fn ensure_canaries_listed(
     list: &ExactList,
     paths: &[PathBuf],
 ) -> Result<(), CanaryError> {
-    let guard = Guard::default().with_lists([list.clone()]);
+    let guard = Guard::of_list(list.clone());
     ensure_hits(GuardFile::List, paths, |spki| {
-        matches!(guard.judge_key(spki, SystemTime::now()), Verdict::Listed(_))
+        matches!(guard.judge_key(spki, SystemTime::now()), Verdict::Listed(_) | Verdict::Weak(_))
     })
 }
 

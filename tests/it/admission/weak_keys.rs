@@ -95,7 +95,7 @@ fn a_key_with_a_prime_of_a_list_is_rejected_from_the_update_on() {
     let line = |bits: u32, product: BigUint| {
         write(&path, format!("# products\nrsa-primes:{bits}:{product:x}\n")).unwrap();
     };
-    line(4096, product(&[0, 1, 2]));
+    line(4096, product(&[0, 1]));
     let proxy = proxy.start();
     [&first, &second].into_iter().for_each(|client| proxy.admits(client));
     line(2048, product(&[0]));
@@ -112,7 +112,39 @@ fn a_key_with_a_prime_of_a_list_is_rejected_from_the_update_on() {
     proxy.wait_for("the rejected update", |line| {
         line.to_string().contains("line 1: not a product of primes")
     });
+    // The list counts as two primes, which one number does not replace.
+    line(2048, 3_u32.into());
+    proxy.wait_for("the update that waits", |line| line["reason"] == "shrunk");
     proxy.rejects(&second);
+}
+
+/// Each list is below the maximum, and the time of the check is bounded over all of them.
+#[test]
+fn lists_with_too_many_products_leave_keys_of_the_size_unchecked_with_a_warning() {
+    let lists = ["one", "two"].map(|it| format!("{{ name = \"{it}\", path = \"{it}.txt\" }}"));
+    let proxy = Proxy::new().global(&format!("lists = [{}]", lists.join(", ")));
+    let client = RsaKey::good(2048).client(&proxy.pki, "client");
+    let write_list = |name: &str, kib: u32, added: u32| {
+        let product = (BigUint::from(1_u32) << (kib << 13)) + added;
+        write(proxy.pki.path(name), format!("rsa-primes:2048:{product:x}\n")).unwrap();
+    };
+    write_list("one.txt", 200, 1);
+    write_list("two.txt", 10, 3);
+    let pki = proxy.pki.path("two.txt");
+    let proxy = proxy.start();
+    proxy.admits(&client);
+    assert_eq!(proxy.status()["attention"], json!([]));
+    let product: BigUint = (BigUint::from(1_u32) << (100 << 13)) + 3_u32;
+    write(&pki, format!("rsa-primes:2048:{product:x}\n")).unwrap();
+    proxy.wait_for_generation(2);
+    proxy.rejects(&client);
+    proxy.wait_for("the client", |line| line["verdict"] == "unchecked");
+    proxy.admits(&proxy.good);
+    let attention = proxy.status()["attention"].to_string();
+    assert!(
+        attention.contains("too many products of primes for moduli of 2048 bits"),
+        "{attention}"
+    );
 }
 
 #[test]
@@ -231,9 +263,11 @@ fn a_weak_key_of_the_service_itself_stops_the_start() {
 /// The number of RSA keys that the worker has checked.
 const CHECKS: &str = "keygate_weak_key_checks_total";
 
-/// A proxy with one worker, and clients with different good RSA keys.
+/// A proxy with one worker and a product of primes, and clients with different good RSA keys.
 fn flooded(count: usize) -> (Running, Vec<Party>) {
     let proxy = Proxy::new().workers(1);
+    let proxy = proxy.global("lists = [{ name = \"shared\", path = \"shared.txt\" }]");
+    write(proxy.pki.path("shared.txt"), "rsa-primes:2048:3\n").unwrap();
     let primes: Vec<_> = (0..10).map(|_| prime(1024)).collect();
     let pairs = (0..primes.len()).flat_map(|one| (0..one).map(move |other| [one, other]));
     let clients = pairs.take(count).enumerate().map(|(index, pair)| {

@@ -34,9 +34,9 @@ impl ExactKeys {
         Self { has_fingerprints, has_numbers, ..self }
     }
 
-    /// Whether there is a list.
-    pub(super) fn has_lists(&self) -> bool {
-        !self.lists.is_empty()
+    /// Whether there is a list that may have a key of any kind.
+    pub(super) fn can_list(&self) -> bool {
+        self.lists.iter().any(|list| list.primes().is_none() || list.has_fingerprints())
     }
 
     /// Whether fingerprints must be looked up.

@@ -39,7 +39,7 @@ pub enum ListError {
     },
     /// The line begins with `rsa-primes:`, and is no product.
     #[error(
-        "line {line}: not a product of primes; write rsa-primes:, the size of the moduli in bits, a colon, and an odd number in hex; the numbers for one size have at most 256 KiB"
+        "line {line}: not a product of primes; write rsa-primes:, the size of the moduli in bits, a colon, and an odd number in hex; the numbers for 2048 bits have at most 256 KiB, for other sizes 512 KiB times 1024 by the size"
     )]
     NotAProduct {
         /// Number of the line.
@@ -96,10 +96,10 @@ impl FingerprintList {
         self.digests.iter()
     }
 
-    /// The number of entries.
+    /// The number of entries. A product counts as its primes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.digests.len() + self.product_count()
+        self.digests.len() + self.primes.count()
     }
 
     /// Whether the list has no entry.
@@ -108,10 +108,10 @@ impl FingerprintList {
         self.len() == 0
     }
 
-    /// The number of products of primes.
+    /// The products of primes.
     #[must_use]
-    pub fn product_count(&self) -> usize {
-        self.primes.len()
+    pub fn primes(&self) -> &SharedPrimes {
+        &self.primes
     }
 }
 
@@ -207,7 +207,7 @@ impl ExactList {
     pub(super) fn has_fingerprints(&self) -> bool {
         match self {
             Self::Badkeys(_) => false,
-            Self::Fingerprints(_) => true,
+            Self::Fingerprints(list) => !list.digests.is_empty(),
         }
     }
 
@@ -215,7 +215,7 @@ impl ExactList {
     pub(super) fn primes(&self) -> Option<&SharedPrimes> {
         match self {
             Self::Badkeys(_) => None,
-            Self::Fingerprints(list) => Some(&list.primes).filter(|primes| primes.len() > 0),
+            Self::Fingerprints(list) => Some(&list.primes).filter(|it| it.count() > 0),
         }
     }
 

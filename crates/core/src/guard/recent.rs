@@ -49,7 +49,7 @@ pub struct MatchingClients {
     pub clients: Vec<(usize, RecentClient)>,
 }
 
-/// Number of clients in a generation, some 12 MiB, with Ed25519 keys 28 MiB. A shard has two
+/// Number of clients in a generation, some 12 MiB, with RSA-4096 keys 20 MiB, with Ed25519 keys 28 MiB. A shard has two
 /// generations and drops the older one when the newer one is full.
 const GENERATION: usize = 1 << 14;
 
@@ -91,16 +91,16 @@ impl RecentClient {
             Depth::Chain => self.keys.len(),
             Depth::Leaf => 1,
         };
-        let mut keys = self.keys.iter().take(judged);
+        let rejects = |primes| {
+            let mut verdicts =
+                { self.keys.iter().take(judged) }.map(|key| guard.judge_recorded(key, primes, now));
+            verdicts.any(|verdict| policy.decide(&verdict) == Decision::Reject)
+        };
         let is_named =
             policy.allow.as_ref().is_none_or(|rules| rules.admit(self.presented.first()));
-        // A recorded key has no modulus to check.
-        let presented = self.presented.iter().take(judged);
-        let mut with_modulus = presented.filter(|_| guard.products_to_check().is_some());
-        let judge = |it: &CertificateDer<'_>| guard.judge_certificate(it, now);
         !is_named
-            || with_modulus.any(|it| policy.decide(&judge(it)) == Decision::Reject)
-            || keys.any(|key| policy.decide(&guard.judge_recorded(key, now)) == Decision::Reject)
+            || rejects(None)
+            || guard.shared_primes.as_ref().is_some_and(|it| rejects(Some(it)))
     }
 
     /// The certificates that the client presented last, leaf first.
@@ -115,12 +115,6 @@ impl RecentKeys {
     #[must_use]
     pub fn new(workers: usize) -> Self {
         Self { shards: (0..workers).map(|_| RecentShard::default()).collect() }
-    }
-
-    /// Whether clients are recorded.
-    #[must_use]
-    pub fn is_recording(&self) -> bool {
-        !self.shards.is_empty()
     }
 
     /// The shard of the worker with this index.

@@ -2,8 +2,8 @@
 
 use smallvec::SmallVec;
 
-use super::{KeyEncodings, KeyStrength, WeakChecks};
-use crate::spki::{Encoding, Fingerprint, KeyDigest, PublicKey, RsaExponents};
+use super::{KeyEncodings, KeyStrength, SharedPrimes, WeakChecks};
+use crate::spki::{Encoding, Fingerprint, KeyDigest, PublicKey, RsaExponents, RsaNumbers};
 
 /// A key for judgements that come later, by other guards, whose filters may have other exponents.
 #[derive(Debug)]
@@ -11,8 +11,10 @@ pub(super) struct RecordedKey {
     pub(super) encodings: KeyEncodings,
     /// The fingerprints of the encodings, in the same order, and all other digests.
     pub(super) digests: Box<[(Encoding, KeyDigest)]>,
-    /// The result of the checks at the time of the record.
-    pub(super) strength: KeyStrength,
+    /// The result of the checks at the time of the record, without products of primes.
+    strength: KeyStrength,
+    /// The modulus of an RSA key, for products of primes.
+    modulus: Option<Box<[u8]>>,
 }
 
 impl RecordedKey {
@@ -28,7 +30,21 @@ impl RecordedKey {
         key.for_each_number(|encoding, digest| digests.push((encoding, digest)));
         let strength = KeyStrength::new(&key, checks, || Fingerprint::of(spki));
         let encodings = KeyEncodings::new(&key, RsaExponents::ALL);
-        Self { encodings, digests: digests.into(), strength }
+        let modulus = key.rsa_numbers().map(|numbers| numbers.modulus.into());
+        Self { encodings, digests: digests.into(), strength, modulus }
+    }
+
+    /// The result of the checks, with `primes` if they are one of `checks`.
+    pub(super) fn strength_with(
+        &self,
+        primes: Option<&SharedPrimes>,
+        checks: WeakChecks,
+    ) -> KeyStrength {
+        let (Some(_), Some(modulus)) = (primes, &self.modulus) else { return self.strength };
+        let checks = checks.intersection(WeakChecks::SHARED_PRIMES);
+        let numbers = RsaNumbers { modulus, exponent: &[] }; // the exponent is of no product
+        let name = || Fingerprint::of(modulus);
+        self.strength.union(KeyStrength::of_numbers(numbers, checks, primes, name))
     }
 
     /// The fingerprints of the encodings.

@@ -119,7 +119,7 @@ fn an_rsa_key_is_looked_up_in_each_filter_with_its_exponents() {
             .with_related_exponents("usual", exponents(usual))
     };
     let hit = |guard: &Guard| {
-        let recorded = guard.judge_recorded(&RecordedKey::new(&key, WeakChecks::NONE), now());
+        let recorded = guard.judge_recorded(&RecordedKey::new(&key, WeakChecks::NONE), None, now());
         let verdict = guard.judge_key(&key, now());
         assert_eq!(recorded, verdict, "a recorded client is judged in the same way");
         verdict.hit().map(|hit| (hit.filter.to_string(), hit.encoding))

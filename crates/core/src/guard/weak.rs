@@ -20,7 +20,8 @@ use num_bigint::BigUint;
 
 pub use self::batch_gcd::BatchGcd;
 pub use self::cache::keys_checked;
-pub(super) use self::shared_primes::SharedPrimes;
+pub use self::shared_primes::SharedPrimes;
+use crate::named::named;
 use crate::spki::{Fingerprint, PublicKey, RsaNumbers};
 
 /// Maximum size of a modulus that is checked, in bits: the largest that TLS accepts here. The time
@@ -32,70 +33,40 @@ const MAX_EXPONENT_BITS: u64 = 3072;
 /// The smallest product of two different primes.
 const SMALLEST_MODULUS: u32 = 6;
 
-/// A reason for which anybody can factor an RSA modulus or compute the private exponent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum WeakCheck {
-    /// The primes are so close that Fermat's method finds them within 110 rounds.
-    Fermat,
-    /// The modulus is even, a square, a cube, a fifth power, or less than 6; or the public exponent is
-    /// even, 1, or not less than the modulus. A point of an elliptic curve is not on its curve, or is
-    /// an Ed25519 point of small order, for which anybody can sign.
-    Invalid,
-    /// The primes have the form that a library of Infineon generated: CVE-2017-15361, "ROCA".
-    Roca,
-    /// So few bits of the modulus are set that its primes are polynomials with small coefficients.
-    Rsapoly,
-    /// The modulus has a prime of a product on a list.
-    SharedPrimes,
-    /// The modulus has a prime factor of at most 65537.
-    SmallFactors,
-    /// The private exponent is so small that Wiener's attack finds it.
-    Wiener,
+named! {
+    /// A reason for which anybody can factor an RSA modulus or compute the private exponent. If a key
+    /// fails several checks, the first of them is reported.
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum WeakCheck {
+        /// The modulus is even, a square, a cube, a fifth power, or less than 6; or the public exponent
+        /// is even, 1, or not less than the modulus. A point of an elliptic curve is not on its curve, or
+        /// is an Ed25519 point of small order, for which anybody can sign.
+        Invalid = "invalid",
+        /// The modulus has a prime factor of at most 65537.
+        SmallFactors = "small-factors",
+        /// The primes have the form that a library of Infineon generated: CVE-2017-15361, "ROCA".
+        Roca = "roca",
+        /// The primes are so close that Fermat's method finds them within 110 rounds.
+        Fermat = "fermat",
+        /// The private exponent is so small that Wiener's attack finds it.
+        Wiener = "wiener",
+        /// So few bits of the modulus are set that its primes are polynomials with small coefficients.
+        Rsapoly = "rsapoly",
+        /// The modulus has a prime of a product on a list.
+        SharedPrimes = "shared-primes",
+    }
 }
 
 impl WeakCheck {
-    /// Every check, in the order in which they are reported if a key fails several.
-    pub const ALL: [Self; 7] = [
-        Self::Invalid,
-        Self::SmallFactors,
-        Self::Roca,
-        Self::Fermat,
-        Self::Wiener,
-        Self::Rsapoly,
-        Self::SharedPrimes,
-    ];
-
-    /// The name of the check in the configuration, logs and headers.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Fermat => "fermat",
-            Self::Invalid => "invalid",
-            Self::Roca => "roca",
-            Self::Rsapoly => "rsapoly",
-            Self::SharedPrimes => "shared-primes",
-            Self::SmallFactors => "small-factors",
-            Self::Wiener => "wiener",
-        }
-    }
-
     /// The check with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|check| check.as_str() == name)
     }
 
-    fn bit(self) -> u8 {
-        match self {
-            Self::Fermat => 1,
-            Self::Invalid => 1 << 1,
-            Self::Roca => 1 << 2,
-            Self::SmallFactors => 1 << 3,
-            Self::Wiener => 1 << 4,
-            Self::Rsapoly => 1 << 5,
-            Self::SharedPrimes => 1 << 6,
-        }
+    const fn bit(self) -> u8 {
+        1 << self as u8
     }
 }
 
@@ -114,6 +85,8 @@ impl WeakChecks {
     pub const ALL: Self = Self(0b111_1111);
     /// No check.
     pub const NONE: Self = Self(0);
+    /// The check of products of primes.
+    pub(super) const SHARED_PRIMES: Self = Self(WeakCheck::SharedPrimes.bit());
 
     /// Whether no check is in the set.
     #[must_use]
@@ -136,7 +109,7 @@ impl WeakChecks {
         Self(self.0 | other.0)
     }
 
-    fn intersection(self, other: Self) -> Self {
+    pub(super) fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
@@ -162,51 +135,71 @@ impl fmt::Debug for WeakChecks {
 pub struct KeyStrength {
     /// The checks that the key fails.
     pub failed: WeakChecks,
-    /// Whether modulus or public exponent are larger than any that is checked.
+    /// Whether modulus, public exponent, or the products of primes are larger than any that is
+    /// checked.
     pub is_oversize: bool,
 }
 
 impl KeyStrength {
     /// The result of `checks` of a key, which is kept for this thread. `fingerprint` is called for
-    /// RSA keys and for points.
+    /// RSA keys and for points. No product of primes is checked.
     #[must_use]
     pub fn new(
         key: &PublicKey<'_>,
         checks: WeakChecks,
         fingerprint: impl FnOnce() -> Fingerprint,
     ) -> Self {
+        Self::with_primes(key, checks, None, fingerprint)
+    }
+
+    /// [`KeyStrength::new`], and the check of `primes`.
+    pub(super) fn with_primes(
+        key: &PublicKey<'_>,
+        checks: WeakChecks,
+        primes: Option<&SharedPrimes>,
+        fingerprint: impl FnOnce() -> Fingerprint,
+    ) -> Self {
         if checks.is_empty() {
             return Self::default();
         }
+        if let Some(numbers) = key.rsa_numbers() {
+            return Self::of_numbers(numbers, checks, primes, fingerprint);
+        }
         let invalid = checks.intersection(WeakChecks::from_iter([WeakCheck::Invalid]));
-        let failed = match key.rsa_numbers() {
-            Some(numbers) if is_oversize(numbers) => {
-                return Self { failed: WeakChecks::NONE, is_oversize: true };
-            }
-            Some(numbers) => {
-                cache::failed(&fingerprint(), checks, |unknown| failed(numbers, unknown))
-            }
-            None if invalid.is_empty() || !key.has_point() => WeakChecks::NONE,
-            None => cache::failed(&fingerprint(), invalid, |_| {
-                if key.is_invalid_point() { invalid } else { WeakChecks::NONE }
-            }),
-        };
+        if invalid.is_empty() || !key.has_point() {
+            return Self::default();
+        }
+        let failed = cache::failed(&fingerprint(), invalid, 0, |_| {
+            if key.is_invalid_point() { invalid } else { WeakChecks::NONE }
+        });
         Self { failed, is_oversize: false }
     }
 
-    /// The same strength after the check of `primes`, whose result is kept for this thread.
-    pub(super) fn with_shared_primes(
-        self,
-        primes: &SharedPrimes,
-        key: &PublicKey<'_>,
+    /// The result of `checks` of an RSA key.
+    pub(super) fn of_numbers(
+        numbers: RsaNumbers<'_>,
+        checks: WeakChecks,
+        primes: Option<&SharedPrimes>,
         fingerprint: impl FnOnce() -> Fingerprint,
     ) -> Self {
-        let Some(numbers) = key.rsa_numbers().filter(|_| !self.is_oversize) else { return self };
-        let shared = WeakChecks::from_iter([WeakCheck::SharedPrimes]);
-        let failed = cache::failed(&primes.result_of(&fingerprint()), shared, |_| {
-            if primes.has_prime_of(numbers.modulus) { shared } else { WeakChecks::NONE }
-        });
-        Self { failed: self.failed.union(failed), ..self }
+        if is_oversize(numbers) {
+            return Self { failed: WeakChecks::NONE, is_oversize: true };
+        }
+        let primes = primes.filter(|_| checks.contains(WeakCheck::SharedPrimes));
+        let size = || BigUint::from_bytes_be(numbers.modulus).bits();
+        let is_oversize = primes.is_some_and(|primes| primes.exceeds_limit(size()));
+        let primes = primes.filter(|_| !is_oversize);
+        let checks =
+            if primes.is_some() { checks } else { checks.without(WeakChecks::SHARED_PRIMES) };
+        let products = primes.map_or(0, SharedPrimes::id);
+        let compute = |unknown| failed(numbers, unknown, primes);
+        Self { failed: cache::failed(&fingerprint(), checks, products, compute), is_oversize }
+    }
+
+    /// The result of both.
+    pub(super) fn union(self, other: Self) -> Self {
+        let is_oversize = self.is_oversize || other.is_oversize;
+        Self { failed: self.failed.union(other.failed), is_oversize }
     }
 
     /// The first of `checks` that the key fails.
@@ -224,8 +217,12 @@ fn is_oversize(RsaNumbers { modulus, exponent }: RsaNumbers<'_>) -> bool {
 }
 
 /// The subset of `checks` that the key with these numbers fails. The time is bounded by the size of
-/// the numbers: see [`is_oversize`].
-fn failed(numbers: RsaNumbers<'_>, checks: WeakChecks) -> WeakChecks {
+/// the numbers, see [`is_oversize`], and of the products.
+fn failed(
+    numbers: RsaNumbers<'_>,
+    checks: WeakChecks,
+    primes: Option<&SharedPrimes>,
+) -> WeakChecks {
     let modulus = BigUint::from_bytes_be(numbers.modulus);
     let exponent = BigUint::from_bytes_be(numbers.exponent);
     if modulus < BigUint::from(SMALLEST_MODULUS) {
@@ -236,7 +233,7 @@ fn failed(numbers: RsaNumbers<'_>, checks: WeakChecks) -> WeakChecks {
         WeakCheck::Invalid => is_invalid(&modulus, &exponent),
         WeakCheck::Roca => roca::has_fingerprint(&modulus),
         WeakCheck::Rsapoly => rsapoly::has_sparse_primes(&modulus),
-        WeakCheck::SharedPrimes => false, // the products are not of the key: `with_shared_primes`
+        WeakCheck::SharedPrimes => primes.is_some_and(|it| it.has_prime_of(&modulus)),
         WeakCheck::SmallFactors => small_factors::has_one(&modulus),
         WeakCheck::Wiener => wiener::has_small_private_exponent(&modulus, &exponent),
     };

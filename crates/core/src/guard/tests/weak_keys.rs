@@ -44,7 +44,8 @@ fn a_weak_key_is_weak_with_any_exponent_whatever_filters_and_answers_say() {
     let strong = rsa_key([1279, 607]);
     let checks = |checks: &[WeakCheck]| checks.iter().copied().collect::<WeakChecks>();
     let judge = |guard: &Guard, key: &[u8]| {
-        let recorded = guard.judge_recorded(&RecordedKey::new(key, guard.weak_checks()), now());
+        let recorded =
+            guard.judge_recorded(&RecordedKey::new(key, guard.weak_checks()), None, now());
         let verdict = guard.judge_key(key, now());
         assert_eq!(recorded, verdict, "a recorded client is judged in the same way");
         verdict
@@ -101,7 +102,8 @@ fn the_strictest_decision_on_a_key_applies_whatever_its_verdict_is() {
         assert_eq!(verdict.weakness().is_some(), is_weak);
         assert!(verdict.hit().is_some_and(|hit| hit.position == 0));
         assert_eq!(verdict.clone().at(2).hit().map(|hit| hit.position), Some(2));
-        let recorded = guard.judge_recorded(&RecordedKey::new(&square, guard.weak_checks()), now());
+        let recorded =
+            guard.judge_recorded(&RecordedKey::new(&square, guard.weak_checks()), None, now());
         assert_eq!(recorded, verdict);
         for on_listed in DECISIONS {
             for on_weak in DECISIONS {
@@ -207,5 +209,108 @@ fn a_listed_or_weak_key_is_asked_about_only_if_an_answer_can_change_its_decision
                 }
             }
         }
+    }
+}
+
+/// A guard of a list with products of Mersenne primes for moduli of these sizes.
+fn with_products(products: &[(u32, u32)]) -> Guard {
+    let line = |(bits, exponent): &(u32, u32)| {
+        format!("rsa-primes:{bits}:{:x}", (BigUint::from(1_u32) << *exponent) - 1_u32)
+    };
+    let lines: Vec<_> = products.iter().map(line).collect();
+    Guard::of_list(list("products", &lines).into())
+}
+
+/// No key of another kind or size is looked up in such a list.
+#[test]
+fn a_list_of_products_alone_leaves_other_keys_unchecked() {
+    let products = || with_products(&[(3482, 1279)]);
+    let [weak_key, other_size, strong] = [[1279, 2203], [1279, 2281], [607, 2281]].map(rsa_key);
+    let found = products().judge_key(&weak_key, now());
+    assert_eq!(found.weakness().map(|it| it.check), Some(WeakCheck::SharedPrimes));
+    for key in [&other_size, &strong, &certificate().1] {
+        assert_eq!(products().judge_key(key, now()), Verdict::Unchecked);
+        let Guard { shared_primes, weak_checks, .. } = products();
+        let with_filter = Guard { shared_primes, weak_checks, ..guard(&[]) };
+        assert_eq!(with_filter.judge_key(key, now()), Verdict::Clean);
+    }
+    let digest = number_line(&other_size);
+    let both = list("both", &[digest, format!("rsa-primes:3482:{:x}", 3)]);
+    let both = Guard::of_list(both.into());
+    assert_eq!(both.judge_key(&certificate().1, now()), Verdict::Clean);
+    let empty = Guard::of_list(list("empty", &[]).into());
+    assert_eq!(empty.judge_key(&strong, now()), Verdict::Clean, "as a list of digests");
+}
+
+/// Each list may have half of the room, and three lists have too much.
+#[test]
+fn too_many_products_leave_keys_of_the_size_unchecked() {
+    let key = rsa_key([1279, 2203]);
+    let lists = |count: u32| {
+        let product =
+            |it: u32| (BigUint::from(1_u32) << ((1_u64 << 32) / 3482 / 2 - u64::from(it))) - 1_u32;
+        let list = |it| list("products", &[format!("rsa-primes:3482:{:x}", product(it))]);
+        let guard = guard(&[]).with_lists((0..count).map(list));
+        guard.with_weak_checks(WeakChecks::ALL)
+    };
+    assert_eq!(lists(2).judge_key(&key, now()), Verdict::Clean);
+    assert_eq!(lists(3).judge_key(&key, now()), Verdict::Unchecked);
+    assert_eq!(lists(3).judge_key(&rsa_key([1279, 2281]), now()), Verdict::Clean);
+    let square = rsa_key([1741, 1741]);
+    assert_eq!(lists(3).judge_key(&square, now()).kind(), VerdictKind::Weak, "the other checks");
+    let off = [WeakCheck::Roca].into_iter().collect();
+    assert_eq!(lists(3).with_weak_checks(off).judge_key(&key, now()), Verdict::Clean);
+}
+
+#[test]
+fn products_and_the_other_checks_of_a_key_are_one_check() {
+    let key = rsa_key([1279, 2203]);
+    let judge = |guard: Guard| {
+        let before = keys_checked();
+        let verdict = guard.with_weak_checks(WeakChecks::ALL).judge_key(&key, now());
+        (verdict.weakness().map(|it| it.check), keys_checked() - before)
+    };
+    let weak = Some(WeakCheck::SharedPrimes);
+    assert_eq!(judge(with_products(&[(3482, 607)])), (None, 1));
+    assert_eq!(judge(with_products(&[(3482, 607)])), (None, 0));
+    assert_eq!(judge(guard(&[])), (None, 0));
+    assert_eq!(judge(with_products(&[(3482, 1279)])), (weak, 1));
+    assert_eq!(judge(with_products(&[(3482, 1279)])), (weak, 0));
+}
+
+/// The path counts, trust anchor included, which no client presents.
+#[test]
+fn a_product_rejects_a_recorded_client_by_the_keys_of_its_path() {
+    let issuer_key = rcgen::KeyPair::generate().unwrap();
+    let issuer = rcgen::Issuer::new(rcgen::CertificateParams::default(), issuer_key);
+    let [leaf, anchor, other] = [[1279, 2203], [1279, 2281], [607, 2281]].map(|primes| {
+        let spki = rsa_key(primes);
+        let parameters = rcgen::CertificateParams::default();
+        parameters.signed_by(&WeakPublicKey(&spki), &issuer).unwrap().der().clone()
+    });
+    let recent = RecentKeys::new(1);
+    let presented = [leaf.clone(), other];
+    let shard = recent.shard(0).unwrap();
+    shard.record_path(0, WeakChecks::ALL, &[&leaf, &anchor], &presented, String::new);
+    let [of_leaf, of_chain] =
+        [Depth::Leaf, Depth::Chain].map(|judge| Policy { judge, ..Policy::default() });
+    let rejects = |guard: &Guard, policy: &Policy| {
+        recent.matching(0, |_, client| client.is_rejected(guard, policy, now())).count == 1
+    };
+    for (products, leaf_is_hit, path_is_hit) in [
+        (&[(3482, 1279)][..], true, true),
+        (&[(3560, 1279)], false, true),
+        (&[(2888, 607), (2888, 2281)], false, false),
+        (&[(3482, 607)], false, false),
+    ] {
+        let Guard { shared_primes, weak_checks, .. } = with_products(products);
+        let guard = Guard { shared_primes, weak_checks, ..guard(&[]) };
+        assert_eq!(rejects(&guard, &of_leaf), leaf_is_hit, "{products:?}");
+        assert_eq!(rejects(&guard, &of_chain), path_is_hit, "{products:?}");
+        let flag = Policy { on_weak: Decision::Flag, ..of_chain.clone() };
+        assert!(
+            !rejects(&guard, &flag)
+                && !rejects(&guard.with_weak_checks(WeakChecks::NONE), &of_chain)
+        );
     }
 }

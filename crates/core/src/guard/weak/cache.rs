@@ -1,7 +1,7 @@
 //! The results of the checks of the keys that this thread has seen, in bounded memory.
 //!
-//! A result is a pure function of the key, so it stays right for every snapshot. Keys are found by
-//! their fingerprint. It is a SHA-256, so no key can be made that takes the result of another key.
+//! A result is a pure function of the key, and of the products of primes if they were checked, so it
+//! stays right for every snapshot with these products. Keys are found by their fingerprint. It is a SHA-256, so no key can be made that takes the result of another key.
 //! The set of a fingerprint depends on a secret of the process. A client therefore cannot direct
 //! keys at one set. A lookup that finds the key allocates nothing.
 
@@ -14,7 +14,7 @@ use crate::spki::Fingerprint;
 /// Number of sets. A set has the keys with one hash.
 const SETS: usize = 4096;
 /// Number of keys in a set; the one that was used longest ago is replaced. In all sets 32,768 keys,
-/// 1.2 MiB.
+/// 1.5 MiB.
 const WAYS: usize = 8;
 
 thread_local! {
@@ -31,20 +31,28 @@ pub fn keys_checked() -> u64 {
 }
 
 /// The subset of `checks` that the key with this fingerprint fails. `compute` is called with the
-/// checks that have no result yet.
+/// checks that have no result yet. `products` is the [`SharedPrimes::id`](super::SharedPrimes::id) of
+/// the products, of which only the last result is kept.
 pub(super) fn failed(
     fingerprint: &Fingerprint,
     checks: WeakChecks,
+    products: u64,
     compute: impl FnOnce(WeakChecks) -> WeakChecks,
 ) -> WeakChecks {
-    let known = RESULTS.with_borrow_mut(|results| results.find(fingerprint)).unwrap_or_default();
+    let found = RESULTS.with_borrow_mut(|results| results.find(fingerprint));
+    let mut known = found.unwrap_or_default();
+    let shared = checks.intersection(WeakChecks::SHARED_PRIMES);
+    if known.products != products && !shared.is_empty() {
+        let (done, failed) = (known.done.without(shared), known.failed.without(shared));
+        known = CheckResult { done, failed, products };
+    }
     let unknown = checks.without(known.done);
     if unknown.is_empty() {
         return known.failed.intersection(checks);
     }
     CHECKED.set(CHECKED.get().wrapping_add(1));
     let failed = known.failed.union(compute(unknown));
-    let result = CheckResult { done: known.done.union(unknown), failed };
+    let result = CheckResult { done: known.done.union(unknown), failed, ..known };
     RESULTS.with_borrow_mut(|results| results.insert(*fingerprint, result));
     failed.intersection(checks)
 }
@@ -53,6 +61,8 @@ pub(super) fn failed(
 struct CheckResult {
     done: WeakChecks,
     failed: WeakChecks,
+    /// The products that were checked last.
+    products: u64,
 }
 
 /// The keys of one set, the latest used first.
@@ -116,7 +126,7 @@ mod tests {
         let before = keys_checked();
         let mut computed = Vec::new();
         let mut check = |key, checks| {
-            failed(&fingerprint(key), checks, |unknown| {
+            failed(&fingerprint(key), checks, 0, |unknown| {
                 computed.push((key, unknown));
                 unknown.intersection(roca)
             })
@@ -132,10 +142,28 @@ mod tests {
     }
 
     #[test]
+    fn other_products_are_checked_alone_and_a_look_up_without_them_keeps_their_result() {
+        let (all, shared) = (WeakChecks::ALL, WeakChecks::SHARED_PRIMES);
+        let mut computed = Vec::new();
+        let mut check = |checks, products, found: WeakChecks| {
+            failed(&fingerprint(u32::MAX - 1), checks, products, |unknown| {
+                computed.push(unknown);
+                found
+            })
+        };
+        assert_eq!(check(all, 1, shared), shared);
+        assert_eq!(check(all.without(shared), 0, all), WeakChecks::NONE);
+        assert_eq!(check(all, 1, all), shared);
+        assert_eq!(check(all, 2, WeakChecks::NONE), WeakChecks::NONE);
+        assert_eq!(check(all, 1, shared), shared);
+        assert_eq!(computed, [all, shared, shared]);
+    }
+
+    #[test]
     fn the_memory_is_bounded_and_keys_in_use_stay() {
         let capacity = u32::try_from(SETS * WAYS).unwrap();
         let mut results = Results::default();
-        let result = CheckResult { done: WeakChecks::ALL, failed: WeakChecks::NONE };
+        let result = CheckResult { done: WeakChecks::ALL, ..CheckResult::default() };
         let regular = fingerprint(u32::MAX);
         for key in 0..4 * capacity {
             results.insert(fingerprint(key), result);

@@ -4,7 +4,7 @@
 //! are small as well, so no carry crosses a limb. Factoring the polynomial factors the modulus,
 //! which is easy. Limbs of 32 and of 128 bits were found in certificates.
 //!
-//! The sign is the share of set bits, in the whole modulus and in its lower half. A vanity modulus,
+//! The mark is the share of set bits, in the whole modulus and in its lower half. A vanity modulus,
 //! whose upper half is chosen, is not sparse in its lower half. Source: badkeys 0.0.21,
 //! `rsapoly`, by Böck, 2026.
 

@@ -10,7 +10,7 @@ fn mersenne(exponent: u32) -> BigUint {
 
 fn failed_by(modulus: &BigUint, exponent: &BigUint, checks: WeakChecks) -> WeakChecks {
     let (modulus, exponent) = (modulus.to_bytes_be(), exponent.to_bytes_be());
-    failed(RsaNumbers { modulus: &modulus, exponent: &exponent }, checks)
+    failed(RsaNumbers { modulus: &modulus, exponent: &exponent }, checks, None)
 }
 
 fn set(checks: &[WeakCheck]) -> WeakChecks {
