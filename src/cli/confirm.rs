@@ -14,6 +14,7 @@ use tokio::runtime::Runtime;
 use self::questions::{AskedKey, QuestionMaker};
 use super::counted::counted;
 use super::input::{self, FoundSubject};
+use super::progress::PerKeyOutput;
 use super::{CliError, CliOutput, ConfigArgs, Exit, print_error, proof, resolver, runtime};
 use crate::config::{CanaryConfig, Config, ConfirmConfig, SourceUrl};
 use crate::confirm::{DirectAnswer, DirectSource, SourcePace};
@@ -118,17 +119,19 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         counts: AnswerCounts::default(),
     };
     let counts =
-        input::for_each_subject(&args.inputs, &args.passphrase, |subject| match subject {
-            FoundSubject::Fingerprint { input, line, fingerprint } => {
-                asker.fetch((input, line), fingerprint)
-            }
-            FoundSubject::Key(key) => {
-                asker.ask((key.input, key.line), questions.ask(key.spki, None, args.all))
-            }
-            FoundSubject::Reported { is_open: false, .. } => Ok(()),
-            FoundSubject::Reported { key, encoding, is_open: true } => {
-                let asked = questions.ask(key.spki, encoding.as_deref(), args.all);
-                asker.ask((key.input, key.line), asked)
+        input::for_each_subject(&args.inputs, &args.passphrase, PerKeyOutput::Yes, |subject| {
+            match subject {
+                FoundSubject::Fingerprint { input, line, fingerprint } => {
+                    asker.fetch((input, line), fingerprint)
+                }
+                FoundSubject::Key(key) => {
+                    asker.ask((key.input, key.line), questions.ask(key.spki, None, args.all))
+                }
+                FoundSubject::Reported { is_open: false, .. } => Ok(()),
+                FoundSubject::Reported { key, encoding, is_open: true } => {
+                    let asked = questions.ask(key.spki, encoding.as_deref(), args.all);
+                    asker.ask((key.input, key.line), asked)
+                }
             }
         })?;
     asker.output.flush()?;

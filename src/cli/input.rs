@@ -32,9 +32,9 @@ pub(super) const HELP: &str = "Certificates, requests, public and private keys (
 #[derive(Debug, clap::Args)]
 pub(super) struct InputArgs<const REQUIRED: bool = true> {
     #[arg(required = REQUIRED, value_name = "INPUT", help = HELP, value_hint = ValueHint::AnyPath)]
-    inputs: Vec<String>,
+    pub(super) inputs: Vec<String>,
     #[command(flatten)]
-    passphrase: PassphraseArgs,
+    pub(super) passphrase: PassphraseArgs,
 }
 
 impl<const REQUIRED: bool> InputArgs<REQUIRED> {
@@ -45,14 +45,6 @@ impl<const REQUIRED: bool> InputArgs<REQUIRED> {
         visit: impl FnMut(&FoundKey<'_>) -> Result<(), CliError>,
     ) -> Result<InputCounts, CliError> {
         for_each_key(&self.inputs, &self.passphrase, per_key_output, visit)
-    }
-
-    /// Calls `visit` with every subject of every input, as [`for_each_subject`].
-    pub(super) fn for_each_subject(
-        &self,
-        visit: impl FnMut(FoundSubject<'_>) -> Result<(), CliError>,
-    ) -> Result<InputCounts, CliError> {
-        for_each(&self.inputs, &self.passphrase, PerKeyOutput::No, true, visit)
     }
 }
 
@@ -110,9 +102,10 @@ pub(super) fn for_each_key(
 pub(super) fn for_each_subject(
     inputs: &[String],
     passphrase: &PassphraseArgs,
+    per_key_output: PerKeyOutput,
     visit: impl FnMut(FoundSubject<'_>) -> Result<(), CliError>,
 ) -> Result<InputCounts, CliError> {
-    for_each(inputs, passphrase, PerKeyOutput::Yes, true, visit)
+    for_each(inputs, passphrase, per_key_output, true, visit)
 }
 
 fn for_each(

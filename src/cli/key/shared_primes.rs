@@ -1,58 +1,53 @@
 //! `keygate key --shared-primes`: the keys of a fleet that share a prime.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use keygate_core::guard::BatchGcd;
 use keygate_core::spki::PublicKey;
-use serde::Serialize;
+use serde_json::json;
 
 use crate::cli::counted::counted;
-use crate::cli::input::{FoundKey, FoundSubject, InputArgs, KeyFields};
+use crate::cli::input::{FoundKey, FoundSubject, InputArgs, KeyFields, for_each_subject, position};
+use crate::cli::progress::PerKeyOutput;
 use crate::cli::{CliError, CliOutput, Exit, print_error};
 
 /// The keys with one modulus: position and SubjectPublicKeyInfo.
 type KeysOfModulus = Vec<(String, Option<u64>, Vec<u8>)>;
 
-/// Keys of which each has a prime of the others.
-#[derive(Serialize)]
-struct Group<'a> {
-    keys: Vec<KeyFields<'a>>,
-}
-
 /// Prints the keys of the inputs that share a prime with another key. Keys with the same modulus
 /// are one key, because a certificate is in a fleet more than once.
 pub(super) fn run(inputs: &InputArgs, as_json: bool) -> Result<Exit, CliError> {
-    let (mut search, mut keys) = (BatchGcd::default(), Vec::<KeysOfModulus>::new());
-    let mut places = HashMap::new();
-    let (mut others, mut unusable) = (0, 0);
-    let counts = inputs.for_each_subject(|subject| {
-        let (FoundSubject::Key(key) | FoundSubject::Reported { key, .. }) = subject else {
-            others += 1; // a fingerprint
-            return Ok(());
-        };
-        let Some(numbers) = PublicKey::parse(key.spki).rsa_numbers() else {
-            others += 1;
-            return Ok(());
-        };
-        let place = *places.entry(numbers.modulus.to_vec()).or_insert(keys.len());
-        if place == keys.len() && !search.add(numbers.modulus) {
-            places.remove(numbers.modulus);
-            unusable += 1;
-            print_error(&format_args!(
-                "{}: a modulus of this size is not searched",
-                key.position()
-            ));
-            return Ok(());
-        }
-        let found = (key.input.to_owned(), key.line, key.spki.to_vec());
-        match keys.get_mut(place) {
-            Some(keys) => keys.push(found),
-            None => keys.push(vec![found]),
+    let (mut search, mut keys) = (BatchGcd::default(), BTreeMap::<_, KeysOfModulus>::new());
+    let mut others = 0;
+    let InputArgs { inputs, passphrase } = inputs;
+    let counts = for_each_subject(inputs, passphrase, PerKeyOutput::No, |subject| {
+        match &subject {
+            FoundSubject::Key(key) | FoundSubject::Reported { key, .. } => {
+                match PublicKey::parse(key.spki).rsa_numbers() {
+                    Some(numbers) => keys.entry(numbers.modulus.to_vec()).or_default().push((
+                        key.input.to_owned(),
+                        key.line,
+                        key.spki.to_vec(),
+                    )),
+                    None => others += 1,
+                }
+            }
+            FoundSubject::Fingerprint { .. } => others += 1,
         }
         Ok(())
     })?;
-    drop(places);
+    let all = keys.len();
+    keys.retain(|modulus, keys| {
+        let is_added = search.add(modulus);
+        if let (false, Some((input, line, _))) = (is_added, keys.first()) {
+            let position = position(input, *line);
+            print_error(&format_args!("{position}: a modulus of this size is not searched"));
+        }
+        is_added
+    });
+    let keys: Vec<_> = keys.into_values().collect();
+    let unusable = all - keys.len();
     let (moduli, others) = (keys.len(), counted(others, "other key"));
     let memory = (search.memory() >> 20) + 1;
     print_error(&format_args!(
@@ -65,10 +60,15 @@ pub(super) fn run(inputs: &InputArgs, as_json: bool) -> Result<Exit, CliError> {
             .map(|(input, line, spki)| FoundKey { input, line: *line, spki })
             .collect();
         if as_json {
-            output.json(&Group { keys: keys.iter().map(FoundKey::fields).collect() })?;
+            let keys: Vec<_> = keys.iter().map(FoundKey::fields).collect();
+            output.json(&json!({ "keys": keys }))?;
             continue;
         }
-        output.line(format_args!("{} share a prime", counted(keys.len() as u64, "key")))?;
+        let (count, rest) = match keys.len() {
+            1 => (1, "shares primes with other keys of the inputs"),
+            count => (count as u64, "share a prime"),
+        };
+        output.line(format_args!("{} {rest}", counted(count, "key")))?;
         keys.iter().try_for_each(|key| {
             let KeyFields { algorithm, fingerprint, .. } = key.fields();
             output.line(format_args!("  {fingerprint} {algorithm} {}", key.position()))
