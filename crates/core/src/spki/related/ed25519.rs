@@ -4,6 +4,8 @@
 //! small order has `[8]T = 0`. The holder of the private key of A therefore has at least one valid
 //! signature in eight for A + T, and chooses the nonce of each signature until it is valid.
 
+use std::cell::OnceCell;
+
 use curve25519_dalek::constants::EIGHT_TORSION;
 use curve25519_dalek::edwards::CompressedEdwardsY;
 use curve25519_dalek::traits::IsIdentity;
@@ -23,19 +25,24 @@ const SIGN: u8 = 0x80;
 pub(super) struct EdwardsKey {
     /// The key as it is encoded.
     encoded: [u8; 32],
-    /// The point; `None` if the bytes are not on the curve.
-    point: Option<EdwardsPoint>,
+    /// The point, which is computed when it is needed.
+    point: OnceCell<Option<EdwardsPoint>>,
 }
 
 impl EdwardsKey {
     pub(super) fn parse(spki: &[u8]) -> Option<Self> {
         let encoded: [u8; 32] = spki.strip_prefix(PREFIX)?.try_into().ok()?;
-        Some(Self { encoded, point: CompressedEdwardsY(encoded).decompress() })
+        Some(Self { encoded, point: OnceCell::new() })
+    }
+
+    /// The point; `None` if the bytes are not on the curve.
+    fn point(&self) -> Option<EdwardsPoint> {
+        *self.point.get_or_init(|| CompressedEdwardsY(self.encoded).decompress())
     }
 
     /// Whether the order is at most eight, or the bytes are not on the curve.
     pub(super) fn has_small_order(&self) -> bool {
-        self.point.is_none_or(|point| point.is_small_order())
+        self.point().is_none_or(|point| point.is_small_order())
     }
 
     /// Visits the negative of the point. If the point is not a multiple of the base point, as every
@@ -45,7 +52,7 @@ impl EdwardsKey {
     /// positive eight times as often.
     pub(super) fn for_each_related(&self, mut visit: impl FnMut(Encoding, &[u8])) {
         visit(Encoding::Ed25519Negated, &spki(&negated(self.encoded)));
-        if self.point.is_some_and(|point| !is_torsion_free(&point)) {
+        if self.point().is_some_and(|point| !is_torsion_free(&point)) {
             self.for_each_sum(visit);
         }
     }
@@ -65,7 +72,7 @@ impl EdwardsKey {
     }
 
     fn for_each_encoded_sum(&self, mut visit: impl FnMut([u8; 32])) {
-        let Some(point) = self.point else { return };
+        let Some(point) = self.point() else { return };
         let sums = EIGHT_TORSION.map(|offset| point + offset);
         // The encodings share one inversion, which takes most of the time of an encoding.
         for (sum, offset) in EdwardsPoint::compress_batch(&sums).into_iter().zip(EIGHT_TORSION) {
@@ -119,7 +126,7 @@ mod tests {
     }
 
     fn point(spki: &[u8]) -> EdwardsPoint {
-        EdwardsKey::parse(spki).unwrap().point.unwrap()
+        EdwardsKey::parse(spki).unwrap().point().unwrap()
     }
 
     fn encoded(point: &EdwardsPoint) -> EdwardsSpki {
@@ -128,6 +135,14 @@ mod tests {
 
     fn as_set(spki: &[u8]) -> BTreeSet<Vec<u8>> {
         related(spki).into_iter().map(|(_, spki)| spki).collect()
+    }
+
+    /// Each connection needs the algorithm, and a decompression takes some microseconds.
+    #[test]
+    fn the_algorithm_of_a_key_needs_no_point() {
+        let key = EdwardsKey::parse(&generated()).unwrap();
+        assert!(key.point.get().is_none());
+        assert!(key.point().is_some() && key.point.get().is_some());
     }
 
     #[test]
@@ -192,7 +207,7 @@ mod tests {
         let mut spki = generated();
         let off_curve = (0..=u8::MAX).any(|byte| {
             spki[PREFIX.len()] = byte;
-            EdwardsKey::parse(&spki).unwrap().point.is_none()
+            EdwardsKey::parse(&spki).unwrap().point().is_none()
         });
         assert!(off_curve, "half of all y have no x");
         assert_eq!(related(&spki).len(), 2);
