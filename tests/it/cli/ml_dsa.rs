@@ -59,6 +59,9 @@ fn the_private_key_of_the_standard_is_its_public_key_in_each_form() {
             "priv": BASE64URL_NOPAD.encode(&seed),
         });
         assert_eq!(keys(name, jwk.to_string().as_bytes()), [&expected[..]], "{name}");
+        let lower = jwk.to_string().replace(name, &name.to_lowercase());
+        let error = problem(name, lower.as_bytes());
+        assert!(matches!(error, InputError::Unsupported { .. }), "names have a case: {error}");
         // Two halves of different keys.
         let other = der(0x30, &[der(0x04, &[7; 32]), expanded].concat());
         let error = problem(name, &pkcs8(&expected, &other));

@@ -199,7 +199,9 @@ fn spki(key: &JsonKey) -> Result<Vec<u8>, InputError> {
         }
         "AKP" => {
             let name = key.alg.as_deref().unwrap_or_default();
-            let parameters = MlDsa::named(name).ok_or_else(|| unsupported("algorithm", name))?;
+            let is_upper = name.to_ascii_uppercase() == name; // RFC 9964; names have a case
+            let parameters = MlDsa::named(&name.to_ascii_lowercase()).filter(|_| is_upper);
+            let parameters = parameters.ok_or_else(|| unsupported("algorithm", name))?;
             let spki = parameters.spki(&bytes("pub", key.public.as_ref())?);
             spki.ok_or_else(|| broken(format!("pub is no key of {name}")))
         }

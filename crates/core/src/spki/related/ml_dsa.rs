@@ -40,9 +40,9 @@ static PARAMETER_SETS: [MlDsa; 3] = [
 ];
 
 impl MlDsa {
-    /// The parameter set with this name, in either case.
+    /// The parameter set with this name.
     pub(crate) fn named(name: &str) -> Option<&'static Self> {
-        PARAMETER_SETS.iter().find(|it| it.name.eq_ignore_ascii_case(name))
+        PARAMETER_SETS.iter().find(|it| it.name == name)
     }
 
     /// The parameter set with this object identifier (content octets).
