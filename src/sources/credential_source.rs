@@ -15,7 +15,7 @@ use super::client_gates::{ClientGates, ClientUpdate};
 use super::credential_files::{CredentialFiles, CredentialTable};
 use super::gate::AcceptError;
 use super::service_credentials::{
-    ServiceCredentials, UpstreamCredentials, read_alternative, read_asker_ca, read_server,
+    ServiceCredentials, UpstreamCredentials, read_asker_ca, read_pair,
 };
 use super::source_set::Source;
 use super::waiting::Guarded;
@@ -172,13 +172,13 @@ impl Source for CredentialSource {
                 CredentialUnit::Server,
                 now,
                 |it| &mut it.server,
-                |files, _| read_server(files),
+                |files, _| read_pair(files, false),
             ),
             self.refresh_unit(
                 CredentialUnit::AlternativeServer,
                 now,
                 |it| &mut it.alternative,
-                |files, _| read_alternative(files),
+                |files, _| read_pair(files, true),
             ),
             self.refresh_unit(
                 CredentialUnit::AskerCa,
@@ -198,17 +198,10 @@ impl Source for CredentialSource {
     }
 
     fn paths(&self) -> impl Iterator<Item = &PathBuf> {
-        let ServiceCredentials {
-            server,
-            alternative,
-            asker_ca,
-            clients,
-            upstream,
-            client_verifier: _,
-        } = &self.credentials;
-        let own = [server.paths(), alternative.paths()].into_iter().flatten();
-        let paths = [asker_ca.paths(), clients.paths(), upstream.paths()];
-        own.chain(paths.into_iter().flatten())
+        let it = &self.credentials;
+        let own = [it.server.paths(), it.alternative.paths()];
+        let others = [it.asker_ca.paths(), it.clients.paths(), it.upstream.paths()];
+        own.into_iter().chain(others).flatten()
     }
 }
 

@@ -2,7 +2,7 @@
 
 mod warnings;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use keygate_core::guard::AllowRules;
@@ -74,8 +74,8 @@ impl ServiceCredentials {
         context: LoadContext<'_>,
     ) -> Result<(Self, Option<LoadErrors>), LoadErrors> {
         let [of_server, of_alternative] = files.of_servers();
-        let server = load(of_server, context, || read_server(files));
-        let alternative = load(of_alternative, context, || read_alternative(files));
+        let server = load(of_server, context, || read_pair(files, false));
+        let alternative = load(of_alternative, context, || read_pair(files, true));
         let server = both(server, alternative);
         let has_same_files =
             before.is_some_and(|(_, known)| known.of_clients() == files.of_clients());
@@ -131,7 +131,7 @@ impl ServiceCredentials {
 
     /// The certificate chain and key of the service.
     pub(crate) fn key_pair(&self) -> Option<&Credentials> {
-        self.server.get().as_ref().map(|pair| &pair.credentials)
+        self.key_pairs().next()
     }
 
     /// The certificate chains and keys of the service, preferred first.
@@ -151,18 +151,18 @@ impl ServiceCredentials {
         &self,
     ) -> impl Iterator<Item = (CertificateRole, &CertificateDer<'static>)> {
         let (upstream, cas) = (self.upstream.get().as_ref(), &self.clients.get().cas);
-        let server = self.key_pair().and_then(|server| server.cert.first());
-        let alternative = self.alternative.get().as_ref();
-        let alternative = alternative.and_then(|pair| pair.credentials.cert.first());
+        let pairs = [
+            (CertificateRole::Server, &self.server),
+            (CertificateRole::AlternativeServer, &self.alternative),
+        ];
+        let own = pairs.into_iter().filter_map(|(role, pair)| {
+            Some((role, pair.get().as_ref()?.credentials.cert.first()?))
+        });
         let client = upstream.and_then(|it| it.client.as_ref()?.cert.first());
         let anchors = cas.trust_anchors.iter().chain(self.asker_ca.get());
         let client_cas = anchors.flat_map(|anchors| &anchors.certificates);
         let upstream_cas = upstream.into_iter().flat_map(|it| &it.trust_anchors.certificates);
-        server
-            .map(|cert| (CertificateRole::Server, cert))
-            .into_iter()
-            .chain(alternative.map(|cert| (CertificateRole::AlternativeServer, cert)))
-            .chain(client.map(|cert| (CertificateRole::UpstreamClient, cert)))
+        own.chain(client.map(|cert| (CertificateRole::UpstreamClient, cert)))
             .chain(client_cas.map(|cert| (CertificateRole::TrustAnchor, cert)))
             .chain(cas.intermediates.iter().map(|cert| (CertificateRole::Intermediate, cert)))
             .chain(upstream_cas.map(|cert| (CertificateRole::UpstreamTrustAnchor, cert)))
@@ -178,33 +178,23 @@ fn load<T>(
     LastGood::load(paths, context.now, context.max_wait, read)
 }
 
-/// The own certificate and its key; `None` without TLS.
+/// The own certificate and its key, or the alternative ones; `None` without them.
 ///
 /// # Errors
 /// Returns the errors of both files, or one if they do not belong together.
-pub(super) fn read_server(files: CredentialFiles<'_>) -> Result<Option<KeyPair>, LoadErrors> {
-    read_pair(files, files.server, ["tls.certificate", "tls.private_key"])
-}
-
-/// The alternative certificate and its key; `None` without one.
-///
-/// # Errors
-/// As [`read_server`].
-pub(super) fn read_alternative(files: CredentialFiles<'_>) -> Result<Option<KeyPair>, LoadErrors> {
-    let keys = ["tls.alternative.certificate", "tls.alternative.private_key"];
-    read_pair(files, files.alternative, keys)
-}
-
-/// The certificate and its key in the files that these configuration keys name.
-fn read_pair(
+pub(super) fn read_pair(
     files: CredentialFiles<'_>,
-    paths: Option<(&Path, &Path)>,
-    keys: [&'static str; 2],
+    is_alternative: bool,
 ) -> Result<Option<KeyPair>, LoadErrors> {
+    let alternative = ["tls.alternative.certificate", "tls.alternative.private_key"];
+    let (paths, keys) = match is_alternative {
+        false => (files.server, ["tls.certificate", "tls.private_key"]),
+        true => (files.alternative, alternative),
+    };
     let Some((certificate, private_key)) = paths else { return Ok(None) };
-    let file = |key, path| ServiceFile { files, key, path };
-    let [certificate_key, private_key_key] = keys;
-    KeyPair::read(file(certificate_key, certificate), file(private_key_key, private_key)).map(Some)
+    let [certificate, private_key] = [(keys[0], certificate), (keys[1], private_key)]
+        .map(|(key, path)| ServiceFile { files, key, path });
+    KeyPair::read(certificate, private_key).map(Some)
 }
 
 /// The CAs of the peers that ask an authorizer; `None` if there are none.

@@ -7,7 +7,7 @@ use keygate_core::guard::{Depth, Guard};
 use keygate_core::spki;
 use keygate_core::tls::{AnchorCounts, CertificateRole, CertificateSummary, TrustAnchors};
 
-use super::{CredentialSource, CredentialTable, RejectedUnit, ServiceCredentials};
+use super::{CredentialSource, CredentialTable, RejectedUnit};
 use crate::metrics::Label;
 use crate::sources::credential_unit::CredentialUnit;
 use crate::sources::expiry::Expiry;
@@ -91,22 +91,15 @@ impl CredentialSource {
 
     /// The last attempt to read the files of each unit, as one.
     fn last_reload(&self) -> ReloadReport {
-        let ServiceCredentials {
-            server,
-            alternative,
-            asker_ca,
-            clients,
-            upstream,
-            client_verifier: _,
-        } = &self.credentials;
-        let (mut last, mut clients) = (server.last_reload(), clients.last_reload());
+        let it = &self.credentials;
+        let (mut last, mut clients) = (it.server.last_reload(), it.clients.last_reload());
         let is_copied = self.copied().next().is_some();
         for error in clients.error.iter_mut().filter(|_| is_copied) {
             error.push_str(COPY_IN_USE);
         }
-        let others = [alternative.last_reload(), asker_ca.last_reload(), clients];
-        let others = others.into_iter().chain([upstream.last_reload()]);
-        others.for_each(|other| last.join(other));
+        let [alternative, asker_ca] = [it.alternative.last_reload(), it.asker_ca.last_reload()];
+        let others = [alternative, asker_ca, clients, it.upstream.last_reload()];
+        others.into_iter().for_each(|other| last.join(other));
         let rejected = self.rejected.iter().min_by_key(|rejected| rejected.waits());
         last.reason = rejected.map(|unit| unit.reason.as_str()).filter(|_| last.error.is_some());
         last.files.clone_from(&self.updated);

@@ -14,6 +14,7 @@ use rustls::pki_types::CertificateDer;
 
 use super::ServiceCredentials;
 use crate::config::{KeyPlace, OpenAccess, RevocationDepth};
+use crate::metrics::KeyAlgorithm;
 use crate::sources::credential_files::{CredentialFiles, TRUST_ANCHORS};
 use crate::sources::warning::{CertificateFile, PeriodProblem, Warning};
 
@@ -46,6 +47,21 @@ impl ServiceCredentials {
                 );
                 Warning::about_file(&file, "certificate lacks a server name", &problem)
             }));
+        }
+        let algorithms = self.key_pairs().map(|pair| {
+            KeyAlgorithm::of(
+                pair.cert.first().and_then(|it| spki::of_certificate(it).ok()).unwrap_or_default(),
+            )
+        });
+        if let ([first, second], Some((path, _))) =
+            (&*Vec::from_iter(algorithms), files.alternative)
+            && first == second
+        {
+            let problem = "its key has the same algorithm as tls.private_key, so that no client gets it; \
+                           issue one with another algorithm";
+            let event = "alternative certificate is not used";
+            let file = file("tls.alternative.certificate", path);
+            warnings.push(Warning::about_file(&file, event, problem));
         }
         let client = upstream.and_then(|it| it.client.as_ref());
         let identity = files.upstream.and_then(|(tls, _)| tls.identity.as_ref());

@@ -188,6 +188,18 @@ fn each_certificate_is_replaced_by_itself_and_shown_with_its_expiry() {
     assert!(second(&proxy) == renewed_second.der);
 }
 
+/// No client prefers one of two keys of one algorithm.
+#[test]
+fn an_alternative_of_the_same_algorithm_is_a_warning() {
+    for (kinds, is_warned) in
+        [((Kind::P256, Kind::P256), true), ((Kind::P256, Kind::Rsa2048), false)]
+    {
+        let (proxy, _) = start(kinds.0, kinds.1);
+        let attention = proxy.status()["attention"].to_string();
+        assert_eq!(attention.contains("so that no client gets it"), is_warned, "{attention}");
+    }
+}
+
 #[test]
 fn a_compromised_alternative_key_stops_the_start() {
     let proxy = Proxy::new();
