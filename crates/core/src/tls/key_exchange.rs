@@ -6,38 +6,27 @@ use rustls::crypto::aws_lc_rs::{default_provider, kx_group};
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::{CommonState, NamedGroup};
 
-/// A group of the key exchange.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyExchange {
-    /// The curve secp256r1, also called P-256.
-    Secp256r1,
-    /// The curve secp384r1, also called P-384.
-    Secp384r1,
-    /// X25519.
-    X25519,
-    /// X25519 and ML-KEM-768.
-    X25519MlKem768,
+use crate::named::named;
+
+named! {
+    /// A group of the key exchange, with its name in the registry of IANA (TLS Supported Groups).
+    pub enum KeyExchange {
+        /// The curve secp256r1, also called P-256.
+        Secp256r1 = "secp256r1",
+        /// The curve secp384r1, also called P-384.
+        Secp384r1 = "secp384r1",
+        /// X25519.
+        X25519 = "x25519",
+        /// X25519 and ML-KEM-768.
+        X25519MlKem768 = "X25519MLKEM768",
+    }
 }
 
 impl KeyExchange {
-    /// Every group, in the order of declaration.
-    pub const ALL: [Self; 4] =
-        [Self::Secp256r1, Self::Secp384r1, Self::X25519, Self::X25519MlKem768];
     /// The order towards servers. The hello has a share of X25519 as well, so no classical server
     /// needs another round trip.
     pub(super) const HYBRID_FIRST: [Self; 4] =
         [Self::X25519MlKem768, Self::X25519, Self::Secp256r1, Self::Secp384r1];
-
-    /// The name in the registry of IANA (TLS Supported Groups).
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Secp256r1 => "secp256r1",
-            Self::Secp384r1 => "secp384r1",
-            Self::X25519 => "x25519",
-            Self::X25519MlKem768 => "X25519MLKEM768",
-        }
-    }
 
     /// The group of a connection after its handshake; `None` for a resumed session of TLS 1.2,
     /// which exchanges no keys.
