@@ -3,8 +3,9 @@
 //! Guards: `failed_checks` in `src/cli/key.rs`, every module of `crates/core/src/guard/weak`.
 
 use std::collections::BTreeSet;
-use std::fs::write;
+use std::fs::{read_to_string, write};
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use data_encoding::BASE64;
@@ -12,11 +13,12 @@ use num_bigint::BigUint;
 use serde_json::{Value, json};
 
 use super::bench::Bench;
-use crate::support::output_text;
+use crate::support::keygate::keygate;
 use crate::support::program::python_with;
 use crate::support::weak_keys::{
     RsaKey, prime, random, roca_number, small_primes, sparse_number, spki_of,
 };
+use crate::support::{output_text, skip};
 
 /// Modulus and public exponent.
 type Numbers = (BigUint, BigUint);
@@ -76,11 +78,9 @@ fn weak_keys_of_each_size() -> Vec<(&'static str, Numbers)> {
         }
         let modulus = factor(half) * factor(half);
         keys.push(("invalid", (modulus, one())));
-        // A larger public exponent is unchecked, and a small private one makes it large.
-        if bits <= 3072 {
-            let weak = RsaKey::good(bits).with_private_exponent(bits / 4 - 8);
-            keys.push(("wiener", numbers(&weak)));
-        }
+        // A small private exponent makes the public one as large as the modulus.
+        let weak = RsaKey::good(bits).with_private_exponent(bits / 4 - 8);
+        keys.push((if bits <= 3072 { "wiener" } else { TOO_LARGE }, numbers(&weak)));
     }
     keys
 }
@@ -141,19 +141,28 @@ fn by_badkeys(python: &str, keys: &[Numbers]) -> Vec<BTreeSet<&'static str>> {
     let output = child.wait_with_output().unwrap();
     writer.join().unwrap();
     assert!(output.status.success(), "{}", output_text(&output));
-    let name = |check: String| match check.as_str() {
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let found = lines.lines().map(|line| serde_json::from_str::<Vec<String>>(line).unwrap());
+    found.map(|checks| checks.iter().map(|it| name_of(it)).collect()).collect()
+}
+
+/// The name of a check of badkeys in keygate.
+fn name_of(check: &str) -> &'static str {
+    match check {
         "fermat" => "fermat",
         "roca" => "roca",
         "rsainvalid" => "invalid",
         "rsapoly" => "rsapoly",
+        "sharedprimes" => "shared-primes",
         "smalld" => "wiener",
         "smallfactors" => "small-factors",
         other => panic!("{other}"),
-    };
-    let lines = String::from_utf8(output.stdout).unwrap();
-    let found = lines.lines().map(|line| serde_json::from_str::<Vec<String>>(line).unwrap());
-    found.map(|checks| checks.into_iter().map(name).collect()).collect()
+    }
 }
+
+/// In place of checks: an exponent of more than 3072 bits, which badkeys checks and no TLS library
+/// accepts.
+const TOO_LARGE: &str = "too large";
 
 /// The checks that `keygate key` prints for each key.
 fn by_keygate(keys: &[Numbers]) -> Vec<BTreeSet<String>> {
@@ -162,8 +171,11 @@ fn by_keygate(keys: &[Numbers]) -> Vec<BTreeSet<String>> {
         keys.iter().map(|(modulus, exponent)| BASE64.encode(&spki_of(modulus, exponent)) + "\n");
     write(bench.path("keys.txt"), lines.collect::<String>()).unwrap();
     let rows = bench.json(0, &["keys.txt"]);
-    let checks = rows.iter().map(|row| row["weak"].as_array().unwrap_or_else(|| panic!("{row}")));
-    checks.map(|it| it.iter().map(|it| it.as_str().unwrap().to_owned()).collect()).collect()
+    let checks = rows.iter().map(|row| match row["weak"].as_array() {
+        Some(checks) => checks.iter().map(|it| it.as_str().unwrap().to_owned()).collect(),
+        None => BTreeSet::from([TOO_LARGE.to_owned()]),
+    });
+    checks.collect()
 }
 
 /// Numbers that are of no RSA key, which badkeys leaves to other programs.
@@ -186,6 +198,10 @@ fn the_weak_keys_are_those_of_badkeys() {
     for ((key, ours), theirs) in keys.iter().zip(&ours).zip(&theirs) {
         let mut expected: BTreeSet<_> = theirs.iter().copied().collect();
         expected.extend(is_invalid(key).then_some("invalid"));
+        if key.1.bits() > 3072 {
+            assert!(expected.contains("wiener"), "{expected:?}");
+            expected = BTreeSet::from([TOO_LARGE]);
+        }
         let ours: BTreeSet<_> = ours.iter().map(String::as_str).collect();
         assert_eq!(ours, expected, "n = {:x}, e = {:x}", key.0, key.1);
     }
@@ -200,6 +216,107 @@ fn the_weak_keys_are_those_of_badkeys() {
     assert!(found("small-factors") > 7, "and the even modulus");
     assert!((12..40).contains(&found("wiener")), "{}", found("wiener"));
     assert!(found("invalid") >= 8, "{}", found("invalid"));
+}
+
+/// The keys that badkeys is tested with are in its source package. They are not part of this project.
+/// The program in `docs/lists.md` writes the products of badkeys.
+#[test]
+fn the_test_keys_of_badkeys_have_its_verdicts() {
+    let Some(python) = python_with("badkeys") else { return };
+    let project = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let directory = project.join("target/python/badkeys-source/tests/data");
+    let missing = "no source of badkeys in target/python: scripts/install-test-packages tests";
+    if skip::unless(directory.is_dir(), missing) {
+        return;
+    }
+    let bench = Bench::new("list");
+    let page = read_to_string(project.join("docs/lists.md")).unwrap();
+    let (_, program) = page.split_once("python3 - > shared-primes.txt <<'EOF'\n").unwrap();
+    let (program, _) = program.split_once("EOF\n").unwrap();
+    let run = |arguments: &[&str]| {
+        let output = Command::new(python).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{}", output_text(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    write(bench.path("shared-primes.txt"), run(&["-c", program])).unwrap();
+    let info = bench.lines(0, &["info", "shared-primes.txt"]);
+    assert!(info.iter().any(|line| line.ends_with("rsa-primes")), "{info:?}");
+
+    let script = project.join("tests/programs/badkeys_files.py");
+    let found = run(&[script.to_str().unwrap(), directory.to_str().unwrap()]);
+    let mut classes = BTreeSet::new();
+    for line in found.lines() {
+        let (name, checks): (String, Vec<String>) = serde_json::from_str(line).unwrap();
+        let path = directory.join(&name);
+        let path = path.to_str().unwrap();
+        let output = keygate(&["key", "--json", path]);
+        assert!(output.status.success(), "{}", output_text(&output));
+        let row: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let weak = row["weak"].as_array().unwrap().iter().map(|it| it.as_str().unwrap());
+        let mut ours: BTreeSet<_> = weak.collect();
+        let list = bench.path("shared-primes.txt");
+        let output = keygate(&["list", "query", "--json", list.to_str().unwrap(), path]);
+        let row: Value = serde_json::from_slice(&output.stdout).unwrap();
+        if row["verdict"] == "weak" {
+            assert_eq!((output.status.code(), &row["encoding"]), (Some(1), &json!("rsa-modulus")));
+            ours.insert("shared-primes");
+        }
+        let mut theirs: BTreeSet<_> = checks.iter().map(|it| name_of(it)).collect();
+        classes.extend(theirs.clone());
+        // The square of a prime.
+        theirs.extend((name == "rsa-fermat-pkcs1.key").then_some("invalid"));
+        assert_eq!(ours, theirs, "{name}");
+    }
+    let all = ["fermat", "roca", "rsapoly", "shared-primes", "small-factors", "wiener"];
+    assert_eq!(classes, BTreeSet::from(all), "a test key of each class");
+}
+
+#[test]
+fn a_list_of_products_finds_keys_of_each_size_on_the_command_line() {
+    let bench = Bench::new("list");
+    for bits in SIZES {
+        let factors: [_; 3] = std::array::from_fn(|_| random(bits / 2) | one());
+        let [p, q, r] = &factors;
+        let lines = [p * q, p * p, p * r, q * r].map(|modulus| {
+            assert_eq!(modulus.bits(), u64::from(bits));
+            BASE64.encode(&spki_of(&modulus, &65_537_u32.into())) + "\n"
+        });
+        write(bench.path("keys.txt"), lines.concat()).unwrap();
+        // The factors are random, so no gcd of two is sure to be 1: a small one is divided out.
+        let product = without_common_factor(p, &(q * r));
+        write(bench.path("products.txt"), format!("rsa-primes:{bits}:{product:x}\n")).unwrap();
+        let rows = bench.json(1, &["query", "products.txt", "keys.txt"]);
+        let verdicts: Vec<_> = rows.iter().map(|row| row["verdict"].as_str().unwrap()).collect();
+        assert_eq!(verdicts, ["weak", "weak", "weak", "unchecked"], "{bits}");
+        // An update with one more product, which counts as the prime that it has room for.
+        let other = without_common_factor(q, &(p * r));
+        let both = format!("rsa-primes:{bits}:{product:x}\nrsa-primes:{bits}:{other:x}\n");
+        write(bench.path("next.txt"), both).unwrap();
+        let arguments = ["diff", "products.txt", "next.txt", "keys.txt"];
+        let mut rows = bench.json(1, &arguments);
+        let difference = rows.remove(0);
+        assert_eq!((&difference["gained"], &difference["lost"]), (&json!(1), &json!(0)));
+        let changes = rows.iter().map(|row| [&row["line"], &row["before"], &row["after"]]);
+        let expected = [&json!(4), &json!("unchecked"), &json!("weak")];
+        assert_eq!(changes.collect::<Vec<_>>(), [expected], "{bits}");
+    }
+    let ec = rcgen::KeyPair::generate().unwrap().public_key_pem();
+    write(bench.path("ec.pem"), ec).unwrap();
+    assert_eq!(bench.json(5, &["query", "products.txt", "ec.pem"])[0]["verdict"], "unchecked");
+}
+
+/// `number` without the factors that `other` has as well.
+fn without_common_factor(number: &BigUint, other: &BigUint) -> BigUint {
+    let (mut number, mut common) = (number.clone(), BigUint::ZERO);
+    while common != one() {
+        let (mut a, mut b) = (number.clone(), other % &number);
+        while b != BigUint::ZERO {
+            (a, b) = (b.clone(), a % b);
+        }
+        common = a;
+        number /= &common;
+    }
+    number
 }
 
 #[test]
