@@ -61,22 +61,34 @@ pub fn check_crl_candidate(
     let owners: Vec<_> = tables.iter().map(CredentialTable::files).collect();
     let names: Vec<_> = owners.iter().map(|files| files.name).collect();
     let readers = owners.iter().filter(|files| files.crls.iter().any(|crl| crl.path == path));
-    let mut entries = readers.map(|files| {
+    let (mut most, mut unused) = (0, None::<Vec<(usize, CrlFileError)>>);
+    for files in readers {
         let marks = state.marks(files.name, None, &names);
-        check(*files, path, &content, marks)
-    });
-    entries.try_fold(0, |most, entries| Ok(most.max(entries?)))
+        let (entries, mut of_others) = check(*files, path, &content, marks)?;
+        most = most.max(entries);
+        if let Some(unused) = unused {
+            of_others.retain(|(it, _)| unused.iter().any(|(other, _)| it == other));
+        }
+        unused = Some(of_others);
+    }
+    // Anybody may have made a list that no reader verifies, in the name of any CA.
+    match unused.into_iter().flatten().next() {
+        Some((_, error)) => Err(error),
+        None => Ok(most),
+    }
 }
 
-/// Checks the file for one service or authorizer.
+/// Checks the file for one service or authorizer. Returns the number of revoked certificates, and the
+/// positions of the lists of other CAs.
 fn check(
     files: CredentialFiles<'_>,
     path: &Path,
     content: &[u8],
     mut marks: CrlMarks,
-) -> Result<usize, CrlFileError> {
+) -> Result<(usize, Vec<(usize, CrlFileError)>), CrlFileError> {
     let cas = ClientCas::read(files, |file| file.read()).map_err(CrlFileError::Cas)?;
-    let Some(issuers) = cas.issuers.as_deref() else { return Ok(0) }; // an error of the configuration
+    // Without CAs, an error of the configuration.
+    let Some(issuers) = cas.issuers.as_deref() else { return Ok((0, Vec::new())) };
     let (now, no_marks) = (unix_time::now(), CrlMarks::new());
     let add = |loader: &mut CrlLoader<'_>, candidate: Option<&[u8]>| {
         for file in crl_files(files) {
@@ -118,5 +130,15 @@ fn check(
         return Err(CrlFileError::Unused { owner: owner(), warning: warning.clone() });
     }
     let lists = update.crls.lists().into_iter().filter(|(_, of)| *of == path);
-    Ok(lists.map(|(list, _)| list.entries()).sum())
+    let entries = lists.map(|(list, _)| list.entries()).sum();
+    let of_others = update.crls.warnings().iter().filter_map(|warning| match warning {
+        CrlWarning::Unused { path: of, position, .. } if of == path => {
+            let error = CrlFileError::Unused { owner: owner(), warning: warning.clone() };
+            Some((*position, error))
+        }
+        CrlWarning::Expired { .. } | CrlWarning::Superseded { .. } | CrlWarning::Unused { .. } => {
+            None
+        }
+    });
+    Ok((entries, of_others.collect()))
 }

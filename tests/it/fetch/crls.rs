@@ -150,11 +150,44 @@ fn a_fetched_crl_that_a_reload_would_reject_is_not_installed() {
     scene.installs(&in_use);
     reject_all(false);
     assert_eq!(names(&scene.pki.path(".clients.crl.fetch")), ["lock", "state.json"]);
-    // A PEM file with the lists of other CAs as well.
+    // A PEM file whose other lists nobody verifies.
     let pem = |pki: &Pki, number| pki.signed_crl(&RevocationList::new(number, &[])).pem().unwrap();
-    scene.installs((pem(&stranger, 1) + &pem(&scene.pki, 8)).as_bytes());
-    scene.fails(&ok((pem(&stranger, 1) + &pem(&scene.pki, 7)).as_bytes()), "number 7, issued ");
+    for number in [7, 8] {
+        let forged = pem(&stranger, 1) + &pem(&scene.pki, number);
+        scene.fails(&ok(forged.as_bytes()), "CN=Another CA is no CA of this service");
+    }
     scene.installs(&scene.list(9));
+}
+
+/// A list in the name of the CA above, which anybody can make, would reject all clients: a CA that
+/// the CA above may have revoked needs a list of it.
+#[test]
+fn a_list_that_no_service_verifies_keeps_the_whole_file_out() {
+    let scene = Scene::new();
+    let root = Pki::named("Offline Root");
+    let issuing = root.subordinate("Issuing CA");
+    write(scene.pki.path("issuing.pem"), read(issuing.path("ca.pem")).unwrap()).unwrap();
+    let issuing_alone = "client_auth = { trust_anchors = \"issuing.pem\", crls = [\"clients.crl\"] }\n\
+                         server_names = [\"second\"]";
+    let first = scene.configuration.clone().client_auth("trust_anchors = \"issuing.pem\"");
+    let scene = Scene { configuration: first, ..scene };
+    scene.configure();
+    let pem = |pki: &Pki| pki.signed_crl(&RevocationList::new(1, &[])).pem().unwrap();
+    let genuine = pem(&issuing);
+    let forged = genuine.clone() + &pem(&Pki::named("Offline Root"));
+    scene.fails(&ok(forged.as_bytes()), "CN=Offline Root is no CA of this service");
+    scene.installs(genuine.as_bytes());
+    scene.fails(&ok(forged.as_bytes()), "CN=Offline Root is no CA of this service");
+    let many = genuine.clone() + &pem(&Pki::named("Offline Root")).repeat(257);
+    scene.fails(
+        &ok(many.as_bytes()),
+        "it has more than 256 lists of CAs that are none of this service",
+    );
+    // Another service that does not know the CA either changes nothing.
+    let second = scene.configuration.clone().second_service(issuing_alone);
+    let scene = Scene { configuration: second, ..scene };
+    scene.configure();
+    scene.fails(&ok(forged.as_bytes()), "CN=Offline Root is no CA of this service");
 }
 
 #[test]
@@ -274,6 +307,47 @@ fn each_service_that_names_the_crl_must_accept_it() {
     let lists = [&scene.pki, &stranger]
         .map(|pki| pki.signed_crl(&RevocationList::new(1, &[])).pem().unwrap());
     scene.installs(lists.concat().as_bytes());
+    // The sources of an authorizer.
+    let edge = "name = \"edge\"\nlisten = \"unix:ask.sock\"\nprotocol = \"http\"\n\
+                certificate_from = \"client-cert\"\n";
+    let crls =
+        format!("crls = [{{ path = \"edge.crl\", source = [{:?}] }}]", scene.url("edge.crl"));
+    let checks = format!("client_auth = {{ trust_anchors = \"theirs.pem\", {crls} }}\n");
+    let text = Configuration::new("127.0.0.1:9").text();
+    write(scene.pki.path("keygate.toml"), format!("{text}\n[[authorizers]]\n{edge}{checks}"))
+        .unwrap();
+    let run = scene.run(&ok(scene.list(1).as_slice()));
+    rejected(&run, "authorizer \"edge\": ");
+    let list = stranger.signed_crl(&RevocationList::new(1, &[])).der().to_vec();
+    succeeded(&scene.run(&ok(&list)));
+    assert!(read(scene.pki.path("edge.crl")).unwrap() == list);
+}
+
+#[test]
+fn a_fetched_file_that_lost_the_list_of_a_ca_or_distribution_point_is_not_installed() {
+    let scene = Scene::new();
+    let other = Pki::named("Another CA");
+    let both = [&scene.pki, &other].map(|pki| read(pki.path("ca.pem")).unwrap());
+    write(scene.pki.path("both.pem"), both.concat()).unwrap();
+    let both = scene.configuration.clone().client_auth("trust_anchors = \"both.pem\"");
+    let scene = Scene { configuration: both, ..scene };
+    scene.configure();
+    let list = |pki: &Pki, number, point| {
+        let list = RevocationList { distribution_point: point, ..RevocationList::new(number, &[]) };
+        pki.signed_crl(&list).pem().unwrap()
+    };
+    let [one, two] = ["http://a.example/1.crl", "http://a.example/2.crl"].map(Some);
+    let lists = |number| {
+        let [one, two] = [one, two].map(|point| list(&scene.pki, number, point));
+        [one, two, list(&other, number, None)]
+    };
+    scene.installs(lists(1).concat().as_bytes());
+    let [one, two, others] = lists(2);
+    let lost = "no revocation list of CN=Test CA for http://a.example/2.crl is left";
+    scene.fails(&ok((one.clone() + &others).as_bytes()), lost);
+    let lost = "no revocation list of CN=Another CA is left";
+    scene.fails(&ok((one.clone() + &two).as_bytes()), lost);
+    scene.installs((one + &two + &others).as_bytes());
 }
 
 /// The file may be gone, or have been replaced by an older one.

@@ -285,9 +285,10 @@ impl Crls {
         }
     }
 
-    /// Raises `marks` to the versions of the lists, and records which of them are in use. The issuer of a
-    /// list that is not used has a mark, too, without a name.
+    /// Raises `marks` to the versions of the lists, and records which of them are in use. While a file
+    /// has a list that is not used, its issuer has a mark, too, without names.
     pub fn raise(&self, marks: &mut CrlMarks) {
+        marks.retain(|_, mark| !mark.issuer.is_empty() || !mark.ca.is_empty());
         marks.values_mut().for_each(|mark| mark.file = None);
         for LoadedList { list, path, .. } in self.by_issuer.values().flatten() {
             let RevocationList { issuer, ca, version, .. } = list.as_ref();

@@ -73,6 +73,12 @@ pub enum TlsFileError {
         /// Number of lists that can be read.
         read: usize,
     },
+    /// Too many lists of CAs that are none of the service.
+    #[error("it has more than {allowed} lists of CAs that are none of this service; remove them")]
+    CrlsOfOthers {
+        /// The maximum.
+        allowed: usize,
+    },
     /// A certificate that cannot be an intermediate CA.
     #[error("certificate {position} cannot be an intermediate: {source}")]
     Intermediate {

@@ -62,6 +62,9 @@ struct CrlProblem {
     issuer: Option<Box<[u8]>>,
 }
 
+/// Maximum number of lists of other CAs in a file. Each has a log line, and a mark in the state file.
+const MAX_UNUSED: usize = 256;
+
 /// The name and the key of a CA.
 type Ca<'a> = (&'a [u8], &'a [u8]);
 
@@ -96,8 +99,8 @@ impl<'a> CrlLoader<'a> {
     }
 
     /// Adds the lists in the content of the file at `path`, PEM or DER. Lists of other CAs are not
-    /// used. Nothing in the file is used if its PEM is broken, if it holds no list or one whose
-    /// issuer cannot be read, or if another part of it may hold a list.
+    /// used. Nothing in the file is used if its PEM is broken, if it holds no list, one whose issuer
+    /// cannot be read, or more than 256 of other CAs, or if another part of it may hold a list.
     pub fn add(&mut self, path: &Path, content: &[u8]) {
         let lists = match self.read(without_byte_order_mark(content)) {
             Ok(lists) => lists,
@@ -160,6 +163,10 @@ impl<'a> CrlLoader<'a> {
             });
         }
         framing::check_rest(file, lists.len())?;
+        let is_unused = |list: &&ReadList| matches!(list, Err((CrlError::UnknownIssuer { .. }, _)));
+        if lists.iter().filter(is_unused).count() > MAX_UNUSED {
+            return Err(TlsFileError::CrlsOfOthers { allowed: MAX_UNUSED });
+        }
         if lists.is_empty() { Err(TlsFileError::NoCrl) } else { Ok(lists) }
     }
 

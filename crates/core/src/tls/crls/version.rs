@@ -132,6 +132,20 @@ mod tests {
     }
 
     #[test]
+    fn the_mark_of_an_issuer_that_no_file_names_any_more_is_dropped() {
+        let mark = |ca: &str| CrlMark {
+            issuer: String::new(),
+            ca: ca.to_owned(),
+            file: None,
+            version: version(None, 1),
+        };
+        let marks = [("unused", mark("")), ("of a CA without a name", mark("1f"))];
+        let mut marks: CrlMarks = marks.map(|(id, mark)| (id.to_owned(), mark)).into();
+        crate::tls::Crls::default().raise(&mut marks);
+        assert_eq!(marks.keys().collect::<Vec<_>>(), ["of a CA without a name"]);
+    }
+
+    #[test]
     fn numbers_of_20_octets_survive_the_state_file() {
         let largest = [&[0], [0xfe; 20].as_slice()].concat();
         for octets in [&[0][..], &[1], &[0, 0x80], &largest] {
