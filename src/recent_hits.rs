@@ -257,9 +257,9 @@ impl RecentHit {
     }
 }
 
-/// The lines of a configuration that admit a client: a rule by name if none names it, a name that its
-/// CA may vouch for if it may not, or else a week's exception for the key that was found. Empty for
-/// [`SERVER_AUTH`].
+/// The lines of a configuration that admit a client: a rule by name if none names it, or else a week's
+/// exception for the key that was found. Empty for [`SERVER_AUTH`], and for a client whose CA may not
+/// vouch for it: the CA may have forged its names.
 pub(crate) fn to_admit(
     client: &CertificateSummary,
     found: Option<&str>,
@@ -273,7 +273,7 @@ pub(crate) fn to_admit(
             "[[exceptions]]\nfingerprint = \"{fingerprint}\"\nuntil = {until}\nreason = \"\""
         );
     }
-    if result == Some(SERVER_AUTH) {
+    if [SERVER_AUTH, HandshakeResult::NotVouched.as_str()].map(Some).contains(&result) {
         return String::new();
     }
     let uri = client.uris.first().filter(|_| client.uris.len() == 1);
@@ -286,12 +286,8 @@ pub(crate) fn to_admit(
     let name = names.into_iter().find_map(|(kind, name)| Some((kind, name?.as_str())));
     let (kind, name) = name.unwrap_or((AllowKind::Spki, &client.fingerprint));
     // A string of JSON is one of TOML.
-    let quoted = |name| serde_json::to_string(name).unwrap_or_default();
-    if result != Some(HandshakeResult::NotVouched.as_str()) {
-        return format!("client_auth.allow: {} = [{}]", kind.as_str(), quoted(name));
-    }
-    let bound = kind.bound(name).map(|(key, name)| format!("{key} = [{}]", quoted(name)));
-    bound.map(|it| format!("client_auth.cas: {it}")).unwrap_or_default()
+    let quoted = serde_json::to_string(name).unwrap_or_default();
+    format!("client_auth.allow: {} = [{quoted}]", kind.as_str())
 }
 
 impl RecentHits {

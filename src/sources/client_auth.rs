@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use keygate_core::tls::{AnchorKind, ClientVerifier, CrlLoader, CrlMarks, Crls};
-use rustls::pki_types::CertificateDer;
 
 use self::client_cas::CaFile;
 pub(crate) use self::client_cas::ClientCas;
@@ -186,14 +185,12 @@ impl ClientAuth {
 
     /// Which of the CAs and the CRLs differ from `before`.
     pub(crate) fn changed_since(&self, before: &Self) -> Vec<CredentialUnit> {
-        fn cas(
-            it: &ClientAuth,
-        ) -> (Option<&[CertificateDer<'static>]>, &[CertificateDer<'static>]) {
-            let anchors = it.cas.trust_anchors.as_ref().map(|it| &it.certificates[..]);
-            (anchors, &it.cas.intermediates)
-        }
+        // By file: a CA that moves to another file has other bounds.
+        let [anchors, known] =
+            [self, before].map(|it| it.cas.by_file().map(|(_, anchors)| anchors));
+        let is_same = anchors.eq(known) && self.cas.intermediates == before.cas.intermediates;
         let is_changed = |unit: &CredentialUnit| match *unit == CredentialUnit::ClientCa {
-            true => cas(self) != cas(before),
+            true => !is_same,
             false => !self.crls.has_same_lists(&before.crls),
         };
         CredentialUnit::OF_CLIENTS.into_iter().filter(is_changed).collect()

@@ -90,15 +90,14 @@ impl ServiceCredentials {
         let client_verifier = None;
         let mut credentials =
             Self { server, alternative, asker_ca, clients, upstream, client_verifier };
-        let settings = |files: CredentialFiles<'_>| {
+        fn settings<'a>(files: CredentialFiles<'a>) -> impl PartialEq + use<'a> {
+            let cas = (files.trust_anchors, files.bound_cas, files.accept_server_auth_until);
             let rules = files.rules().map(AllowRules::kinds);
-            let until = files.accept_server_auth_until;
-            (files.mode, files.expired_crl, files.revocation, rules, until)
-        };
+            (files.mode, files.expired_crl, files.revocation, rules, cas)
+        }
         match before {
             Some((before, files_before))
                 if settings(files) == settings(files_before)
-                    && files.bound_cas == files_before.bound_cas
                     && credentials.clients.get().changed_since(before.clients.get()).is_empty() =>
             {
                 credentials.client_verifier.clone_from(&before.client_verifier);

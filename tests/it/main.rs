@@ -19,7 +19,7 @@ mod admission {
     mod actions;
     mod alerts;
     mod blocklists;
-    mod bound_cas;
+    pub(crate) mod bound_cas;
     mod bound_cas_files;
     mod cas;
     mod clients;

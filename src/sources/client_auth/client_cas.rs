@@ -63,8 +63,9 @@ impl ClientCas {
             Ok::<_, LoadError>((file.certificates(&content)?, kept(file, &content, 0)))
         });
         let (trusted, intermediates) = both(all(trusted), intermediates.transpose())?;
-        let (mut copied, anchors): (Vec<_>, Vec<_>) = trusted.into_iter().unzip();
-        let trust_anchors = TrustAnchors::new(anchors.concat());
+        let (mut copied, mut bound): (Vec<_>, Vec<_>) = trusted.into_iter().unzip();
+        let unbound = files.trust_anchors.map(|_| bound.remove(0)).unwrap_or_default();
+        let trust_anchors = TrustAnchors::from_files(unbound, bound);
         let trust_anchors = trust_anchors.map_err(|source| first.error(source))?;
         let (intermediates, more) = intermediates.unzip();
         copied.extend(more);
@@ -99,7 +100,8 @@ impl ClientCas {
     pub(crate) fn by_file(&self) -> impl Iterator<Item = (&CaFile, &[CertificateDer<'static>])> {
         let anchors = self.trust_anchors.as_ref();
         let mut rest = anchors.map(|it| &it.certificates[..]).unwrap_or_default();
-        self.files.iter().map(move |file| {
+        let files = self.files.iter().filter(|file| file.anchors > 0); // no intermediates
+        files.map(move |file| {
             let (own, others) = rest.split_at_checked(file.anchors).unwrap_or_default();
             rest = others;
             (file, own)

@@ -77,7 +77,7 @@ impl ServiceCredentials {
             warnings.extend(self.anchor_warnings(anchors, accepts_servers, now, &of_clients));
         }
         if let Some(anchors) = self.asker_ca.get() {
-            warnings.extend(self.anchor_warnings(anchors, accepts_servers, now, &of_askers));
+            warnings.extend(self.anchor_warnings(anchors, false, now, &of_askers));
         }
         let is_checked = files.revocation == RevocationDepth::Path;
         if let Some(path) = files.intermediates.filter(|_| is_checked) {
@@ -135,7 +135,6 @@ impl ServiceCredentials {
     /// one key are one CA.
     fn unbound_cas(&self, files: CredentialFiles<'_>) -> Option<Warning> {
         let cas = &self.clients.get().cas;
-        let bounds = files.rules()?.as_bounds();
         let (_, rules) = files.rules()?.summary();
         let rule = rules.iter().find(|rule| !rule.starts_with(AllowKind::Spki.as_str()))?;
         let anchors = cas.trust_anchors.iter().flat_map(|it| it.with_kind());
@@ -153,10 +152,16 @@ impl ServiceCredentials {
             0 => String::new(),
             others => format!(" and {others} more"),
         };
+        let entry = match files.rules()?.as_bounds() {
+            Some(bounds) => format!(
+                ": cas = [{{ file = \"ca-1.pem\", {bounds} }}], without the names that it does not \
+                 certify"
+            ),
+            None => " in client_auth.cas".to_owned(),
+        };
         let problem = format!(
-            "the CA {first}{others} may vouch for every name, such as that of the rule {rule}; give \
-             each CA a file of its own and the names that it may vouch for: \
-             cas = [{{ file = \"ca-1.pem\", {bounds} }}]"
+            "the CA {first}{others} may vouch for every name, such as the name of the rule {rule}; \
+             give each CA a file of its own and the names that it may vouch for{entry}"
         );
         let (file, event) =
             (file_of(files, TRUST_ANCHORS, path), "each of several CAs may vouch for every name");

@@ -3,8 +3,9 @@
 //! Guards: `changed_since` in `src/sources/client_auth.rs`, `fn bound` in
 //! `src/sources/client_auth/client_cas.rs`.
 
-use std::fs::{File, OpenOptions, copy, read};
+use std::fs::{File, OpenOptions, copy, create_dir_all, read, rename, write};
 use std::io::Write;
+use std::os::unix::fs::symlink;
 
 use super::bound_cas::{BAR, FOO, bound, reconfigure, with_two_cas};
 use super::names::{dns, uri, with};
@@ -65,6 +66,40 @@ fn a_replaced_removed_or_newly_bound_ca_evicts_its_clients_and_no_others() {
         running.rejection(&own);
         running.admits(&foo);
     }
+}
+
+/// As with a Kubernetes Secret, whose files are replaced by one rename: all CAs stay.
+#[test]
+fn a_ca_that_moves_to_another_file_has_the_bounds_of_that_file_at_once() {
+    let proxy = Proxy::new().policy("evict_within = \"1s\"");
+    let [moved, third] = ["Moved CA", "Third CA"].map(Pki::named);
+    let volume = proxy.pki.path("volume");
+    for (version, wide, narrow) in [
+        ("1", vec![&proxy.pki, &moved], vec![&third]),
+        ("2", vec![&proxy.pki], vec![&moved, &third]),
+    ] {
+        create_dir_all(volume.join(version)).unwrap();
+        for (name, cas) in [("wide.pem", wide), ("narrow.pem", narrow)] {
+            let cas: Vec<_> = cas.iter().map(|ca| read(ca.path("ca.pem")).unwrap()).collect();
+            write(volume.join(version).join(name), cas.concat()).unwrap();
+        }
+    }
+    symlink("1", volume.join("..data")).unwrap();
+    for name in ["wide.pem", "narrow.pem"] {
+        symlink(format!("..data/{name}"), volume.join(name)).unwrap();
+    }
+    let running = proxy
+        .client_auth("trust_anchors = \"volume/wide.pem\"")
+        .client_auth(&format!("cas = [{{ file = \"volume/narrow.pem\", {BAR} }}]"))
+        .start();
+    let (forged, own) = (workload(&moved, "foo.example"), workload(&third, "bar.example"));
+    let (mut open, mut other) = (connected(&running, &forged), connected(&running, &own));
+    symlink("2", volume.join("next")).unwrap();
+    rename(volume.join("next"), volume.join("..data")).unwrap();
+    open.whatever_comes(); // until its end
+    gets_a_response(&mut other);
+    running.rejection(&forged);
+    running.admits(&workload(&moved, "bar.example"));
 }
 
 #[test]

@@ -43,7 +43,7 @@ pub struct AllowRules {
     bounds: BTreeMap<&'static str, BTreeSet<String>>,
 }
 
-/// Number of rules, and of names of each kind, whose text is kept.
+/// Number of rules whose text is kept, and maximum number of names of a key to paste.
 const MAX_FIRST: usize = 20;
 
 named! {
@@ -67,8 +67,7 @@ named! {
 impl AllowKind {
     /// The key in `client_auth.cas` for a CA that may vouch for `name`, and its value there. A key has
     /// none.
-    #[must_use]
-    pub fn bound(self, name: &str) -> Option<(&'static str, &str)> {
+    fn bound(self, name: &str) -> Option<(&'static str, &str)> {
         match self {
             Self::CommonName | Self::Dns | Self::OrganizationalUnit => Some((self.as_str(), name)),
             Self::Email => Some((self.as_str(), name.rsplit('@').next()?)),
@@ -137,7 +136,7 @@ impl AllowRules {
         }
         if let Some((key, name)) = kind.bound(rule) {
             let names = self.bounds.entry(key).or_default();
-            if names.len() < MAX_FIRST {
+            if names.len() <= MAX_FIRST {
                 names.insert(name.to_owned());
             }
         }
@@ -150,13 +149,14 @@ impl AllowRules {
         (self.count, &self.first)
     }
 
-    /// The keys of `client_auth.cas` for a CA that may vouch for all clients of the rules; empty if
-    /// no rule is about a name.
+    /// The keys of `client_auth.cas` for a CA that may vouch for all clients of the rules, in TOML.
+    /// `None` if a key has more than [`MAX_FIRST`] names: a part of them would reject clients.
     #[must_use]
-    pub fn as_bounds(&self) -> String {
-        let keys = self.bounds.iter();
-        let keys = keys.map(|(key, names)| format!("{key} = {:?}", Vec::from_iter(names)));
-        keys.collect::<Vec<_>>().join(", ")
+    pub fn as_bounds(&self) -> Option<String> {
+        let keys = self.bounds.iter().map(|(key, names)| {
+            (names.len() <= MAX_FIRST).then(|| format!("{key} = {:?}", Vec::from_iter(names)))
+        });
+        Some(keys.collect::<Option<Vec<_>>>()?.join(", "))
     }
 
     /// The kinds of the rules.

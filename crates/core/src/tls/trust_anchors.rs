@@ -67,7 +67,7 @@ const MAX_CANDIDATES: usize = 48;
 /// The use of a certificate among trust anchors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnchorKind {
-    /// A CA that another CA of the file issued. It completes paths, and ends none.
+    /// A CA that another CA of the file, or an unbound one, issued. It completes paths, and ends none.
     Intermediate,
     /// A certificate that is no CA. It admits the client that has it, and issues nothing.
     Pin,
@@ -110,19 +110,36 @@ pub fn trust_anchors(pem: &[u8]) -> Result<TrustAnchors, TlsFileError> {
 }
 
 impl TrustAnchors {
-    /// Tells the certificates apart.
+    /// Tells the certificates of one file apart.
     ///
     /// # Errors
     /// Returns an error if there is no certificate, or one that cannot be a trust anchor.
     pub fn new(certificates: Vec<CertificateDer<'static>>) -> Result<Self, TlsFileError> {
+        Self::from_files(certificates, Vec::new())
+    }
+
+    /// Tells the certificates of several files apart. The CAs of `bound` files are bound to names: none
+    /// makes an intermediate of a certificate of another file, which would then have its bounds.
+    ///
+    /// # Errors
+    /// Returns an error if there is no certificate, or one that cannot be a trust anchor.
+    pub fn from_files(
+        unbound: Vec<CertificateDer<'static>>,
+        bound: Vec<Vec<CertificateDer<'static>>>,
+    ) -> Result<Self, TlsFileError> {
+        let sizes = std::iter::once(unbound.len()).chain(bound.iter().map(Vec::len));
+        let files: Vec<_> =
+            sizes.enumerate().flat_map(|(file, size)| std::iter::repeat_n(file, size)).collect();
+        let mut certificates = unbound;
+        certificates.extend(bound.into_iter().flatten());
         if certificates.is_empty() {
             return Err(TlsFileError::NoCertificate(FileContent::Empty));
         }
         let facts = (1..).zip(&certificates).map(|(position, it)| AnchorFacts::new(it, position));
         let mut facts = facts.collect::<Result<Vec<_>, _>>()?;
-        let issuers = kinds::issuers(&certificates, &facts);
+        let issuers = kinds::issuers(&certificates, &facts, &files);
         kinds::tell_apart(&mut facts, &issuers);
-        kinds::demote_cross_signed(&certificates, &mut facts, &issuers);
+        kinds::demote_cross_signed(&certificates, &mut facts, &issuers, &files);
         let of_kind = |kind| {
             let all = facts.iter().enumerate();
             all.filter(move |(_, it)| it.kind == kind).map(|(index, _)| index)

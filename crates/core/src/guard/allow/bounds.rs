@@ -116,9 +116,10 @@ impl<'a> VouchedNames<'a> {
                 }
                 CertificateName::Uri(id) if is_of_other_scheme(id) => false,
                 CertificateName::Uri(id) => {
-                    if trust_domain_of_id(id, |_| ()).is_some() {
-                        let first = *first_id.get_or_insert(id);
-                        is_mixed = is_mixed || !is_same_trust_domain(first, id);
+                    // An ID that cannot be read may be of another trust domain to an upstream.
+                    match first_id {
+                        None => first_id = Some(id),
+                        Some(first) => is_mixed = is_mixed || !is_same_trust_domain(first, id),
                     }
                     true
                 }
@@ -149,9 +150,9 @@ impl<'a> VouchedNames<'a> {
             Self::TwoTrustDomains => return "SPIFFE IDs of two trust domains".to_owned(),
             Self::Unreadable => return "names that cannot be read".to_owned(),
         };
-        let beyond = |bounds: &NameBounds| names.iter().find(|name| !bounds.have(name));
-        let mut beyond = bounds.filter_map(beyond);
-        beyond.next().map(ToString::to_string).unwrap_or_default()
+        let first = |it: &NameBounds| names.iter().find(|name| !it.have(name));
+        let mut outside = bounds.filter_map(first);
+        outside.next().map(ToString::to_string).unwrap_or_default()
     }
 }
 
@@ -163,7 +164,7 @@ fn is_same_trust_domain(one: &[u8], other: &[u8]) -> bool {
 
 impl fmt::Display for CertificateName<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const MAX_LENGTH: usize = 128;
+        const MAX_LENGTH: usize = 100; // a line of the log has room for it and the CA
         let (kind, name) = match self {
             Self::CommonName(text) => ("common name", text.content),
             Self::Dns(name) => ("DNS name", *name),

@@ -268,6 +268,14 @@ fn every_ca_on_the_path_is_bound_by_its_key() {
     assert_eq!(verify(&cases, &any.leaf(&[id("spiffe://foo.example/a")]), &[]), Ok(()));
     let two = any.leaf(&[id("spiffe://foo.example/a"), id("spiffe://bar.example/a")]);
     assert!(verify(&cases, &two, &[]).unwrap_err().contains("two trust domains"));
+    // An ID that cannot be read may be of any trust domain, also from an unbound CA.
+    for other in ["spiffe://bar.example:443/a", "spiffe://x@bar.example/a", "spiffe:bar.example"] {
+        for ids in [["spiffe://foo.example/a", other], [other, "spiffe://foo.example/a"]] {
+            let found = verify(&cases, &any.leaf(&ids.map(id)), &[]);
+            assert!(found.is_err_and(|it| it.contains("two trust domains")), "{ids:?}");
+        }
+        assert_eq!(verify(&cases, &any.leaf(&[id(other)]), &[]), Ok(()), "alone: {other}");
+    }
     // Also behind a URI that is no SPIFFE ID.
     let ids = ["spiffe://x:1/", "spiffe://foo.example/a", "spiffe://bar.example/a"].map(id);
     assert!(verify(&cases, &any.leaf(&ids), &[]).unwrap_err().contains("two trust domains"));
@@ -284,6 +292,54 @@ fn an_issuing_ca_in_the_file_has_its_own_bounds_below_its_root() {
     let problem = verify(&verifier, &forged, &[]).unwrap_err();
     assert!(problem.starts_with("CN=Issuing CA may not vouch"), "{problem}");
     assert_eq!(verify(&verifier, &root.leaf(&[id("spiffe://foo.example/a")]), &[]), Ok(()));
+}
+
+/// The certificates of a file, and the names that its CAs may vouch for.
+type CaFile<'a> = (&'a [&'a CertificateDer<'static>], &'a [(AllowKind, &'a str)]);
+
+/// A verifier of clients of `cas`, and of the CAs in `unbound`.
+fn verifier_of_files(unbound: &[&CertificateDer<'static>], cas: &[CaFile<'_>]) -> ClientVerifier {
+    let owned = |file: &[&CertificateDer<'static>]| file.iter().copied().cloned().collect();
+    let files: Vec<Vec<_>> = cas.iter().map(|(file, _)| owned(file)).collect();
+    let mut bound = BoundCas::new(NameKinds::default());
+    files.iter().zip(cas).for_each(|(file, (_, names))| bound.bind(file, &bounds(names)));
+    let anchors = TrustAnchors::from_files(owned(unbound), files).unwrap();
+    ClientVerifier::new(Arc::new(anchors)).with_bound_cas(bound)
+}
+
+#[test]
+fn the_file_of_one_ca_takes_the_anchor_of_no_other() {
+    let (foo, bar_root) = (Ca::new("Foo CA"), Ca::new("Bar Root"));
+    let bar = bar_root.below("Bar CA");
+    let key = KeyPair::generate().unwrap();
+    let mut pin = CertificateParams::default();
+    pin.subject_alt_names = vec![id("spiffe://bar.example/pin")];
+    let pin = pin.signed_by(&key, &bar_root.issuer).unwrap().der().clone();
+    let cross = foo.cross_sign("Bar CA", &bar);
+    let own = bar.leaf(&[id("spiffe://bar.example/a")]);
+    let forged = foo.leaf(&[id("spiffe://bar.example/a")]);
+    let bar_file = [&bar.certificate, &pin];
+    // The issuer of Bar CA, and a certificate for its key, are public.
+    for foo_file in [
+        &[&foo.certificate][..],
+        &[&foo.certificate, &cross],
+        &[&foo.certificate, &bar_root.certificate],
+        &[&foo.certificate, &cross, &bar_root.certificate],
+    ] {
+        for cas in [[(foo_file, FOO), (&bar_file, BAR)], [(&bar_file, BAR), (foo_file, FOO)]] {
+            let verifier = verifier_of_files(&[], &cas);
+            assert_eq!(verify(&verifier, &own, &[]), Ok(()));
+            assert_eq!(verify(&verifier, &pin, &[]), Ok(()));
+            assert_eq!(verify(&verifier, &own, std::slice::from_ref(&cross)), Ok(()));
+            assert!(verify(&verifier, &forged, &[]).is_err());
+        }
+    }
+    // In one file, and below an unbound CA, it is an intermediate, which its root may revoke.
+    let root = &bar_root.certificate;
+    let ends = |verifier: &ClientVerifier| verifier.trust_anchors().counts().roots;
+    assert_eq!(ends(&verifier_of_files(&[], &[(&[&bar.certificate, root], BAR)])), 1);
+    let below = verifier_of_files(&[root], &[(&[&bar.certificate], BAR)]);
+    assert_eq!((ends(&below), verify(&below, &own, &[])), (1, Ok(())));
 }
 
 #[test]

@@ -1,4 +1,7 @@
 //! Which certificates of a file are roots, and which ones intermediates.
+//!
+//! `files` has the file of each certificate. A certificate depends on its own file and on
+//! [`UNBOUND`].
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,11 +11,15 @@ use super::{AnchorFacts, AnchorKind};
 use crate::spki;
 use crate::tls::signature::Signed;
 
+/// The file whose CAs may vouch for all names.
+const UNBOUND: usize = 0;
+
 /// For each certificate, the indexes of the CAs that issued it. A certificate that its own key
 /// signed has none; a CA with a new key, which its old one signed, has the name of its issuer.
 pub(super) fn issuers(
     certificates: &[CertificateDer<'_>],
     facts: &[AnchorFacts],
+    files: &[usize],
 ) -> Vec<Vec<usize>> {
     let mut by_name: HashMap<&[u8], Vec<(usize, &[u8])>> = HashMap::new();
     for ((index, facts), certificate) in facts.iter().enumerate().zip(certificates) {
@@ -22,7 +29,8 @@ pub(super) fn issuers(
             by_name.entry(&facts.subject).or_default().push((index, spki));
         }
     }
-    let issuers = facts.iter().zip(certificates).map(|(facts, certificate)| {
+    let issuers = facts.iter().zip(certificates).zip(files).map(|((facts, certificate), file)| {
+        let is_near = |index| files.get(index).is_some_and(|of| [*file, UNBOUND].contains(of));
         let named = by_name.get(&facts.issuer[..]);
         let (Some(named), Ok(signed)) = (named, Signed::parse(certificate)) else {
             return Vec::new();
@@ -31,7 +39,8 @@ pub(super) fn issuers(
         if own.is_some_and(|own| signed.verify(own).is_ok()) {
             return Vec::new();
         }
-        let signers = named.iter().filter(|(_, spki)| signed.verify(spki).is_ok());
+        let signers =
+            named.iter().filter(|(index, spki)| is_near(*index) && signed.verify(spki).is_ok());
         signers.map(|(index, _)| *index).collect()
     });
     issuers.collect()
@@ -75,10 +84,11 @@ pub(super) fn demote_cross_signed(
     certificates: &[CertificateDer<'_>],
     facts: &mut [AnchorFacts],
     issuers: &[Vec<usize>],
+    files: &[usize],
 ) {
     let ca = |index: usize| {
-        let spki = certificates.get(index).and_then(|it| spki::of_certificate(it).ok());
-        facts.get(index).map(|facts| &facts.subject).zip(spki)
+        let spki = spki::of_certificate(certificates.get(index)?).ok()?;
+        Some((*files.get(index)?, &facts.get(index)?.subject, spki))
     };
     let of_kind = |kind| {
         let all = facts.iter().enumerate();
@@ -90,7 +100,9 @@ pub(super) fn demote_cross_signed(
         of_kind(AnchorKind::Root).partition(|(index, facts)| {
             facts.issuer != facts.subject
                 && issuers.get(*index).is_some_and(Vec::is_empty)
-                && ca(*index).is_some_and(|ca| below.contains(&ca))
+                && ca(*index).is_some_and(|(file, subject, spki)| {
+                    [file, UNBOUND].iter().any(|file| below.contains(&(*file, subject, spki)))
+                })
         });
     if others.is_empty() {
         return; // no path would have an end
