@@ -12,6 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use keygate_core::guard::JudgedAt;
+use keygate_core::spki::{self, Fingerprint};
 use keygate_core::tls::CertificateSummary;
 use keygate_wire::permit::{AskerKey, BufferClass, network_of};
 use rustls::pki_types::CertificateDer;
@@ -39,6 +40,8 @@ pub(crate) struct RefusalLog {
     misuses: RepeatLimit<LoggedMisuse>,
     over_share: RepeatLimit<(&'static str, IpAddr)>,
     unusable: RepeatLimit<LoggedUnusable>,
+    /// Clients whose CA may not vouch for them, each by its key: the CA may invent any number.
+    not_vouched: RepeatLimit<LoggedUnusable>,
     unauthorized: RepeatLimit<LoggedUnauthorized>,
 }
 
@@ -76,6 +79,7 @@ struct LoggedUnusable {
     service: String,
     result: &'static str,
     reason: &'static str,
+    fingerprint: Option<String>,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -126,6 +130,7 @@ impl RefusalLog {
             misuses: RepeatLimit::new(interval),
             over_share: RepeatLimit::new(interval),
             unusable: RepeatLimit::new(interval),
+            not_vouched: RepeatLimit::new(interval),
             unauthorized: RepeatLimit::new(interval),
         }
     }
@@ -143,18 +148,22 @@ impl RefusalLog {
     }
 
     /// Logs a question whose certificate cannot be used. `reason` is in words, `leaf` is the
-    /// certificate of the client if the question has one.
+    /// certificate of the client if the question has one. `error` has the CA that may not vouch for
+    /// the client.
     pub(crate) fn unusable(
         &self,
         asked: &AskedClient<'_>,
         leaf: Option<&CertificateDer<'_>>,
-        result: &'static str,
-        reason: &'static str,
+        (result, reason): (&'static str, &'static str),
+        error: Option<&str>,
     ) {
         let now = Instant::now();
-        let key = LoggedUnusable { service: asked.authorizer.to_owned(), result, reason };
-        let permitted = self.unusable.permit(key, now);
-        log_dropped(self.unusable.take_dropped(now));
+        let limit = if error.is_some() { &self.not_vouched } else { &self.unusable };
+        let spki = leaf.filter(|_| error.is_some()).and_then(|it| spki::of_certificate(it).ok());
+        let fingerprint = spki.map(|spki| Fingerprint::of(spki).to_string());
+        let service = asked.authorizer.to_owned();
+        let permitted = limit.permit(LoggedUnusable { service, result, reason, fingerprint }, now);
+        log_dropped(limit.take_dropped(now));
         let Some(left_out) = permitted else { return };
         let leaf = leaf.map(CertificateSummary::new);
         let leaf = leaf.as_ref().filter(|leaf| !leaf.fingerprint.is_empty());
@@ -175,6 +184,7 @@ impl RefusalLog {
             emails,
             result,
             reason,
+            error = error.map(bounded),
             left_out,
             "question denied, its certificate cannot be used"
         );

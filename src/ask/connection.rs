@@ -11,7 +11,7 @@ use keygate_core::guard::{
     Decision, Depth, JudgedAt, Judgement, NameCheck, Policy, Verdict, VerdictKind,
 };
 use keygate_core::spki;
-use keygate_core::tls::{CertificateSummary, HandshakeResult, is_for_servers};
+use keygate_core::tls::{CertificateSummary, HandshakeResult, is_for_servers, tls_error};
 use keygate_core::unix_time;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::{CertificateError, ExtendedKeyPurpose};
@@ -163,7 +163,7 @@ impl AskConnection {
             authorizer.last_question.record(unix_time::now());
             match self.judge(&snapshot, &authorizer, question) {
                 Ok(answer) => answer,
-                Err(unusable) => self.deny(&authorizer, question, unusable),
+                Err(denied) => self.deny(&authorizer, question, denied),
             }
         };
         self.metrics.question_duration.observe(question.received.elapsed().as_secs_f64());
@@ -200,20 +200,20 @@ impl AskConnection {
         snapshot: &Snapshot,
         authorizer: &Authorizer,
         question: &ClientQuestion<'_>,
-    ) -> Result<Answer, Unusable> {
+    ) -> Result<Answer, Denied> {
         let (mode, now) = (authorizer.config.client_auth.mode, SystemTime::now());
         let presented: &[CertificateDer<'_>] = match &question.presented {
-            Presented::Chain(chain) if chain.is_empty() => return Err(Unusable::NoCertificate),
+            Presented::Chain(chain) if chain.is_empty() => Err(Unusable::NoCertificate)?,
             Presented::Chain(chain) => chain,
             Presented::None => match mode {
                 ClientAuthMode::Optional => &[],
-                ClientAuthMode::Required => return Err(Unusable::NoCertificate),
+                ClientAuthMode::Required => Err(Unusable::NoCertificate)?,
             },
-            Presented::Unusable(unusable) => return Err(*unusable),
+            Presented::Unusable(unusable) => Err(*unusable)?,
         };
         // A policy that flags unchecked keys must not admit what cannot be read.
         if presented.iter().any(|certificate| spki::of_certificate(certificate).is_err()) {
-            return Err(UNREADABLE);
+            Err(UNREADABLE)?;
         }
         let policy = Cow::Borrowed(&authorizer.config.policy);
         // Optional certificates demand an `on_unchecked` that admits clients without one.
@@ -285,7 +285,7 @@ impl AskConnection {
         &self,
         authorizer: &Authorizer,
         question: &ClientQuestion<'_>,
-        unusable: Unusable,
+        Denied { unusable, error }: Denied,
     ) -> Answer {
         let (result, word) = match unusable {
             Unusable::Malformed(_) => (QuestionResult::Malformed, "malformed"),
@@ -304,7 +304,7 @@ impl AskConnection {
             let (client, authorizer) = (question.client, &authorizer.config.name);
             self.worker.log.remember_not_vouched(client, authorizer, leaf, JudgedAt::Asked);
         }
-        self.worker.log.unusable(&asked, leaf, word, unusable.reason());
+        self.worker.log.unusable(&asked, leaf, (word, unusable.reason()), error.as_deref());
         denial(unusable.reason())
     }
 
@@ -362,11 +362,24 @@ fn denial(reason: &'static str) -> Answer {
     }
 }
 
+/// A question that is denied without a judgement.
+struct Denied {
+    unusable: Unusable,
+    /// The CA and the name that it may not vouch for. Only the log has them.
+    error: Option<String>,
+}
+
+impl From<Unusable> for Denied {
+    fn from(unusable: Unusable) -> Self {
+        Self { unusable, error: None }
+    }
+}
+
 /// Why the authorizer does not accept a client's certificate.
-fn unverified(error: &rustls::Error) -> Unusable {
+fn unverified(error: &rustls::Error) -> Denied {
     match HandshakeResult::of(error) == HandshakeResult::NotVouched {
-        true => Unusable::NotVouched,
-        false => Unusable::NotVerified(reason_of(error)),
+        true => Denied { unusable: Unusable::NotVouched, error: Some(tls_error(error)) },
+        false => Unusable::NotVerified(reason_of(error)).into(),
     }
 }
 

@@ -9,6 +9,8 @@ use rcgen::{CertificateParams, KeyUsagePurpose, SanType};
 use rustls::ClientConfig;
 use rustls::version::{TLS12, TLS13};
 
+use crate::admission::bound_cas::KINDS;
+use crate::support::asker::{AskedKeygate, UNIX, configuration};
 use crate::support::authorizer::{Authorizer, RunningAuthorizer};
 use crate::support::client::{Client, config_of};
 use crate::support::envoy::Envoy;
@@ -111,19 +113,74 @@ fn envoy_rejects_a_client_with_a_name_of_another_ca() {
     }
 }
 
+/// As a host of HTTP, and as one of TCP, which closes the connection instead.
 #[test]
 fn haproxy_rejects_a_client_with_a_name_of_another_ca() {
-    for is_bound in [false, true] {
-        let (authorizer, clients) = authorizer(Authorizer::of("haproxy"), is_bound);
+    for (host, is_bound) in
+        [("haproxy", false), ("haproxy", true), ("haproxy-tcp", false), ("haproxy-tcp", true)]
+    {
+        let (authorizer, clients) = authorizer(Authorizer::of(host), is_bound);
         let running = authorizer.start();
-        let files = HaproxyFiles::of("haproxy", &running.pki, running.origin.address());
+        let files = HaproxyFiles::of(host, &running.pki, running.origin.address());
         let Some(haproxy) = files.map(|files| files.start(&running.pki)) else { return };
         expect(&running, &clients, is_bound, |config| {
             let mut client = Client::with(config.clone(), haproxy.address);
-            client.send(GET);
-            client.whatever_comes().get(9..12).unwrap_or_default().to_owned()
+            let _ = client.try_send(GET); // the connection may be closed
+            match client.head_or_end() {
+                Some(head) => head.get(9..12).unwrap_or_default().to_owned(),
+                None if host == "haproxy-tcp" => "403".to_owned(),
+                None => String::new(),
+            }
         });
     }
+}
+
+/// With rules of each kind, and with bounds that are added while the host is connected.
+#[test]
+fn bounds_hold_for_the_next_question_of_a_connected_host_and_the_log_has_ca_and_name() {
+    for kind in KINDS {
+        let pki = Pki::new();
+        let bar = with_two_cas(&pki);
+        let [own, forged, second] = [(&bar, "own"), (&pki, "forged"), (&pki, "second")]
+            .map(|(pki, _)| pki.client_with("client", Kind::P256, (kind.parameters)()));
+        let rules = format!("allow = {{ {} }}", kind.rule);
+        let checks = |cas: &str| format!("{UNIX}client_auth = {{ {cas}, {rules} }}\n");
+        let scene = AskedKeygate::with_pki(pki, &checks("trust_anchors = \"ca.pem\""));
+        let mut host = scene.connect();
+        // The hole: without bounds, both are allowed.
+        for client in [&own, &forged] {
+            assert_eq!(host.ask_about(client).status, 200, "{}", kind.rule);
+        }
+        let cas = format!(
+            "cas = [{{ file = \"foo.pem\", {} }}, {{ file = \"bar.pem\", {} }}]",
+            kind.foo, kind.bar
+        );
+        // An hour between two lines about one client.
+        let text =
+            configuration(&checks(&cas)).replace("repeat_after = \"0s\"", "repeat_after = \"1h\"");
+        write(scene.pki.path("keygate.toml"), text).unwrap();
+        scene.keygate.wait_for_generation(2);
+        for _ in 0..2 {
+            assert_eq!(host.ask_about(&own).status, 200, "{}", kind.rule);
+            for client in [&forged, &second] {
+                let denied = host.ask_about(client);
+                assert_eq!(denied.status, 403, "{}", kind.rule);
+                assert!(!denied.body.contains("CN=Test CA"), "{}", denied.body);
+            }
+        }
+        assert_eq!(scene.questions("not_vouched"), 4.0);
+        for client in [&forged, &second] {
+            let line = scene.keygate.wait_for("the line", |line| {
+                line["result"] == "not_vouched" && line["fingerprint"] == *fingerprint(client)
+            });
+            let error = format!("CN=Test CA may not vouch for {}", kind.name);
+            assert_eq!(line["error"], *error, "{line}");
+        }
+    }
+}
+
+fn fingerprint(client: &Party) -> String {
+    keygate_core::spki::Fingerprint::of(&client.spki).to_string()
 }
 
 /// Envoy's SPIFFE validator in place of its file with both CAs.
