@@ -27,7 +27,6 @@ use super::view::View;
 use super::{AdminState, COMMIT};
 use crate::metrics::{KeyAction, Label, NameResult, Scrape};
 use crate::process::memory_limit::memory_limit;
-use crate::recent_hits::AllHits;
 use crate::shell;
 
 /// Number of characters of a commit that are shown, 12.
@@ -121,8 +120,8 @@ fn with_page<T>(
 ) -> T {
     let View { now, report, confirm, scrape, hours, .. } = view;
     let (now, servers, attention) = (*now, view.servers(), attention(view));
-    let AllHits { mut hits, evicted } = state.sources.recent_hits.all();
-    hits.retain(|hit| view.only.as_ref().is_none_or(|only| hit.service == *only));
+    let mut all = state.sources.recent_hits.all();
+    all.hits.retain(|hit| view.only.as_ref().is_none_or(|only| hit.service == *only));
     let (none, counters) = (ServiceTraffic::default(), AuthorizerCounters::new(scrape));
     let config = report.configuration_path.as_deref();
     let traffic = |name: &str| view.traffic.get(name).unwrap_or(&none);
@@ -157,11 +156,11 @@ fn with_page<T>(
         ),
         actions: counts(hours, |hour| &hour.actions, names::<KeyAction>()),
         chart: Chart::new(hours, now),
-        clients: Clients::new(&hits, &parameter(query, "q"), now),
+        clients: Clients::new(&all.hits, &parameter(query, "q"), now),
         report_command: shell::keygate(&["report"], config),
-        forgotten: evicted,
+        forgotten: all.evicted,
         failed_handshakes: view.failed_handshakes(),
-        expiries: expiries::rows(&report.expiries, &hits, now),
+        expiries: expiries::rows(&report.expiries, &all, (state.since, now)),
         services: (report.services.iter())
             .map(|report| ServiceRow::new(report, traffic(&report.name), config, now))
             .collect(),

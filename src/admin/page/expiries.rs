@@ -7,11 +7,11 @@ use keygate_core::unix_time::{utc, within};
 
 use super::Badge;
 use crate::admin::attention::expiry_row;
-use crate::recent_hits::{RecentHit, SERVER_AUTH};
+use crate::recent_hits::{AllHits, RecentHit, SERVER_AUTH};
 use crate::sources::{Expiry, ExpiryState};
 
 /// Maximum number of valid objects on the page, earliest first. Others have a row each, because the
-/// line about what needs attention links to it.
+/// line about what needs attention links to it, and so has the acceptance of certificates for servers.
 const MAX_VALID: usize = 20;
 
 /// An object that expires.
@@ -28,34 +28,43 @@ pub(super) struct ExpiryRow<'a> {
     pub(super) path: &'a str,
 }
 
-/// The rows of `expiries`, which are sorted, with the clients among `hits` that are concerned.
+/// The rows of `expiries`, which are sorted, with the clients among `hits` that are concerned. The
+/// process has run since `start`.
 pub(super) fn rows<'a>(
     expiries: &'a [Expiry],
-    hits: &[Arc<RecentHit>],
-    now: u64,
+    hits: &AllHits,
+    (start, now): (u64, u64),
 ) -> Vec<ExpiryRow<'a>> {
     let mut valid = 0;
     let rows = expiries.iter().enumerate().filter(|(_, expiry)| match expiry.state(now) {
         ExpiryState::Expired | ExpiryState::Soon => true,
         ExpiryState::Valid => {
             valid += 1;
-            valid <= MAX_VALID
+            valid <= MAX_VALID || expiry.kind == Expiry::SERVER_AUTH
         }
     });
-    rows.map(|(index, expiry)| row(index, expiry, hits, now)).collect()
+    rows.map(|(index, expiry)| row(index, expiry, hits, (start, now))).collect()
 }
 
-fn row<'a>(index: usize, expiry: &'a Expiry, hits: &[Arc<RecentHit>], now: u64) -> ExpiryRow<'a> {
+fn row<'a>(
+    index: usize,
+    expiry: &'a Expiry,
+    AllHits { hits, evicted }: &AllHits,
+    (start, now): (u64, u64),
+) -> ExpiryRow<'a> {
     const WEEK: u64 = 7 * 86_400;
     let subject = Cow::from(&expiry.subject);
     let subject = match expiry.kind {
         Expiry::SERVER_AUTH => {
+            // The hits are lost at a restart.
+            let since = start.max(now.saturating_sub(WEEK));
             let is_left = |hit: &&Arc<RecentHit>| {
-                let is_recent = hit.last_seen.saturating_add(WEEK) > now;
-                hit.result == Some(SERVER_AUTH) && hit.service == expiry.subject && is_recent
+                let is_of_service = hit.service == expiry.subject;
+                hit.result == Some(SERVER_AUTH) && is_of_service && hit.last_seen >= since
             };
             let left = hits.iter().filter(is_left).count();
-            format!("{subject}, clients in the last week: {left}").into()
+            let more = if *evicted > 0 { " or more" } else { "" };
+            format!("{subject}, clients since {}: {left}{more}", utc(since)).into()
         }
         _ => subject,
     };
@@ -72,5 +81,33 @@ fn row<'a>(index: usize, expiry: &'a Expiry, hits: &[Arc<RecentHit>], now: u64) 
         kind: expiry.kind,
         subject,
         path: expiry.path.as_deref().unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_acceptance_of_certificates_for_servers_has_a_row_however_many_expire_earlier() {
+        const DAY: u64 = 86_400;
+        let now = 100 * DAY;
+        let expiry = |kind, days: u64| {
+            let at = now + days * DAY;
+            Expiry { kind, subject: "a".to_owned(), path: None, at, soon_from: at }
+        };
+        let mut expiries: Vec<_> = (1..40).map(|days| expiry(Expiry::EXCEPTION, days)).collect();
+        expiries.push(expiry(Expiry::SERVER_AUTH, 40));
+        let subject = |evicted, start| {
+            let hits = AllHits { evicted, ..AllHits::default() };
+            let rows = rows(&expiries, &hits, (start, now));
+            assert_eq!(rows.len(), MAX_VALID + 1);
+            rows.last().map(|it| it.subject.to_string()).unwrap_or_default()
+        };
+        assert_eq!(subject(0, now - DAY), "a, clients since 1970-04-10 00:00:00 UTC: 0");
+        assert_eq!(
+            subject(1, now - 90 * DAY),
+            "a, clients since 1970-04-04 00:00:00 UTC: 0 or more"
+        );
     }
 }

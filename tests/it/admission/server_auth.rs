@@ -81,7 +81,7 @@ fn certificates_for_servers_are_accepted_with_the_key_only_and_each_client_is_na
         };
         assert!(left("server_auth") >= 1, "{report}");
         let page = running.admin("/").1;
-        assert!(page.contains("test, clients in the last week: 1"), "{page}");
+        assert!(page.contains("test, clients since 20") && page.contains(" UTC: 1<"), "{page}");
         // Clients with clientAuth are not counted.
         running.admits(&running.good);
         running.wait_for_metric("keygate_server_auth_clients_total{service=\"test\"}", 4.0);
@@ -92,25 +92,39 @@ fn certificates_for_servers_are_accepted_with_the_key_only_and_each_client_is_na
 
 #[test]
 fn after_the_date_such_a_client_is_rejected_on_every_connection() {
-    let (_, (running, config, client, mut open)) = before(Duration::from_secs(8), |ends| {
+    let (_, (scenes, edge)) = before(Duration::from_secs(8), |ends| {
         let until = rfc3339(seconds(ends));
         let until = format!("accept_server_auth_until = {until}");
-        let running = proxy("http").client_auth(&until).start();
-        let client = for_servers(&running.pki);
-        let config = Arc::new(config_of(&running.pki, &[&TLS13], Some(&client)));
-        let mut open = Client::with((*config).clone(), running.address());
-        gets_a_response(&mut open);
-        (running, config, client, open)
+        let scenes = [("http", &TLS13), ("tcp", &TLS12)].map(|(protocol, version)| {
+            let running = proxy(protocol).client_auth(&until).start();
+            let client = for_servers(&running.pki);
+            let config = Arc::new(config_of(&running.pki, &[version], Some(&client)));
+            let mut open = Client::with((*config).clone(), running.address());
+            gets_a_response(&mut open);
+            (running, config, client, open)
+        });
+        let checks = format!("{UNIX}client_auth = {{ trust_anchors = \"ca.pem\", {until} }}\n");
+        let edge = AskedKeygate::start(&checks);
+        let (client, mut host) = (for_servers(&edge.pki), edge.connect());
+        assert_eq!(host.ask_about(&client).status, 200);
+        (scenes, (edge, client, host))
     });
-    open.whatever_comes(); // until its end
-    names_the_key(&running, "client certificate is no longer accepted, closing connection");
-    let mut again = Client::with((*config).clone(), running.address());
-    let _ = again.try_send(GET); // the connection may be closed
-    assert!(!again.whatever_comes().starts_with("HTTP/1.1 200 "));
-    running.rejection(&client);
-    names_the_key(&running, "handshake failed");
-    running.admits(&running.good);
-    assert!(running.admin("/").1.contains("acceptance of certificates for servers"));
+    for (running, config, client, mut open) in scenes {
+        open.whatever_comes(); // until its end
+        names_the_key(&running, "client certificate is no longer accepted, closing connection");
+        let mut again = Client::with((*config).clone(), running.address());
+        let _ = again.try_send(GET); // the connection may be closed
+        assert!(!again.whatever_comes().starts_with("HTTP/1.1 200 "));
+        running.rejection(&client);
+        names_the_key(&running, "handshake failed");
+        running.admits(&running.good);
+        assert!(running.admin("/").1.contains("acceptance of certificates for servers"));
+    }
+    // The next question of a host that is still connected, about a chain that was cached.
+    let (edge, client, mut host) = edge;
+    let denied = host.ask_about(&client);
+    assert!(denied.status == 403 && denied.body.contains(KEY), "{}", denied.body);
+    assert_eq!(host.ask_about(&edge.good).status, 200);
 }
 
 #[test]
