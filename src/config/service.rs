@@ -168,7 +168,7 @@ pub struct BoundCa {
 }
 
 table! {
-    pub(super) struct RawBoundCa "An array of tables: CAs, each file with the names that its CAs [may vouch for](policy.md#who-may-vouch-for-whom). A client whose certificate has another name is rejected. Kinds of names count that a rule in `allow` or any of these tables has, and SPIFFE IDs always. A table or a list without a name is an error. A CA that is in `trust_anchors` as well has these bounds." {
+    pub(super) struct RawBoundCa "An array of tables: CAs, each file with the names that its CAs [may vouch for](policy.md#who-may-vouch-for-whom). A client whose certificate has another name is rejected. A kind of names counts if a rule in `allow` or one of these tables has it. SPIFFE IDs always count. A table or a list without a name is an error. A CA that is in `trust_anchors` as well has these bounds." {
         pub(super) file: PathBuf => AtOnce
             "PEM: the CAs and pinned certificates, as in `trust_anchors`.",
         pub(super) spiffe: Option<Vec<String>> => AtOnce

@@ -28,7 +28,7 @@ impl Takes for AuthorizerConfig {
         // The issuers in a question are not enough: a client leaves out those that the host has
         // itself, HAProxy drops those that do not fit its buffer, and no host sends the trust anchor.
         if raw.policy.judge == Depth::Chain && !raw.client_auth.has_cas() {
-            let problem = "judge = \"chain\" needs client_auth.trust_anchors, because a question may lack issuers of the client; set it, or set judge = \"leaf\" for this authorizer";
+            let problem = "judge = \"chain\" needs client_auth.trust_anchors or client_auth.cas, because a question may lack issuers of the client; set one, or set judge = \"leaf\" for this authorizer";
             input.report_at("policy.judge", problem);
         }
         who_may_ask(input, &raw);
@@ -180,7 +180,7 @@ pub(in crate::config) fn client_checks(checks: &ClientChecks, input: &Input<'_>)
     ];
     for (key, _) in needs.into_iter().filter(|(_, is_set)| *is_set) {
         if !checks.has_cas() {
-            let problem = "needs trust_anchors, the CAs whose clients are accepted; add that key, or remove this one";
+            let problem = "needs trust_anchors or cas, the CAs whose clients are accepted; add one of them, or remove this key";
             input.report_at(key, problem);
         }
     }

@@ -78,7 +78,7 @@ impl Takes for CrlSource {
             source.timeout = CRL_TIMEOUT;
         }
         if source.checksum {
-            input.report_at("checksum", "its CA signs a CRL, so that it has none; remove it");
+            input.report_at("checksum", "a CRL needs none, because its CA signs it; remove it");
         }
         Ok(source)
     }

@@ -273,7 +273,7 @@ fn take_names(
     for (kind, key, list) in lists {
         let Some(list) = list else { continue };
         if list.is_empty() {
-            let problem = "empty, so that it names no client; give a name, or remove the key";
+            let problem = "empty, and names nothing; give a name, or remove the key";
             result = Err(input.report_at(key, problem));
         }
         for (index, name) in list.iter().enumerate() {

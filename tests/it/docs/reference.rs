@@ -201,7 +201,7 @@ fn every_default_on_the_page_is_that_of_the_code() {
                     "certificate and private_key belong together",
                     "certificate_from: the key is missing; name the one header",
                     "confirm.api_key: there is no URL that the key is for",
-                    "needs trust_anchors, the CAs whose clients are accepted",
+                    "needs trust_anchors or cas, the CAs whose clients are accepted",
                     "confirm.trust_anchors: the key is missing; https:// needs the CAs of the source",
                     "traces.trust_anchors: the key is missing; https:// needs the CAs of the collector",
                 ];
