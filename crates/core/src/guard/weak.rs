@@ -59,12 +59,6 @@ named! {
 }
 
 impl WeakCheck {
-    /// The check with this name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|check| check.as_str() == name)
-    }
-
     const fn bit(self) -> u8 {
         1 << self as u8
     }
