@@ -3,6 +3,7 @@
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
@@ -91,6 +92,15 @@ pub fn reserved_address() -> SocketAddr {
         }
     }
     panic!("no free port in {PORTS:?}");
+}
+
+/// The keys with which badkeys is tested, which are in its source package and not part of this
+/// project; `None` skips the test.
+pub fn keys_of_badkeys() -> Option<PathBuf> {
+    let project = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let directory = project.join("target/python/badkeys-source/tests/data");
+    let missing = "no source of badkeys in target/python: scripts/install-test-packages tests";
+    (!skip::unless(directory.is_dir(), missing)).then_some(directory)
 }
 
 /// The Python interpreter that has `modules`; `None` skips the test.

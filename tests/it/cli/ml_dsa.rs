@@ -9,11 +9,12 @@ use aws_lc_rs::signature::{
 use data_encoding::BASE64URL_NOPAD;
 use keygate_core::spki::{Algorithm, Fingerprint, InputError, related};
 use rcgen::{CertificateParams, PublicKeyData};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::inputs::{keys, problem};
 use crate::support::keygate::keygate;
 use crate::support::pki::{der, elements};
+use crate::support::program::keys_of_badkeys;
 
 const RFC_9881: &[u8] = include_bytes!("../../vectors/inputs/ml-dsa-44.pem");
 
@@ -73,6 +74,23 @@ fn the_private_key_of_the_standard_is_its_public_key_in_each_form() {
         let jwk = json!({ "kty": "AKP", "alg": alg, "pub": public }).to_string();
         problem(alg, jwk.as_bytes());
     }
+}
+
+/// badkeys itself does not read two of the files.
+#[test]
+fn the_ml_dsa_test_keys_of_badkeys_are_read_in_each_form() {
+    let Some(directory) = keys_of_badkeys() else { return };
+    let key = |file: &str| {
+        let output = keygate(&["key", "--json", directory.join(file).to_str().unwrap()]);
+        let row: Value = serde_json::from_slice(&output.stdout).unwrap();
+        [&row["algorithm"], &row["fingerprint"]].map(|it| it.as_str().unwrap().to_owned())
+    };
+    let seed = key("mldsa44.key");
+    assert_eq!(seed[0], "ml-dsa-44");
+    for form in ["unsupported/mldsa44-both.key", "unsupported/mldsa44-expanded.key"] {
+        assert_eq!(key(form), seed, "{form}");
+    }
+    assert_eq!(key("mldsa65-cert.crt")[0], "ml-dsa-65");
 }
 
 #[test]

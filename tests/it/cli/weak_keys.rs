@@ -14,11 +14,11 @@ use serde_json::{Value, json};
 
 use super::bench::Bench;
 use crate::support::keygate::keygate;
-use crate::support::program::python_with;
+use crate::support::output_text;
+use crate::support::program::{keys_of_badkeys, python_with};
 use crate::support::weak_keys::{
     RsaKey, prime, random, roca_number, small_primes, sparse_number, spki_of,
 };
-use crate::support::{output_text, skip};
 
 /// Modulus and public exponent.
 type Numbers = (BigUint, BigUint);
@@ -224,11 +224,7 @@ fn the_weak_keys_are_those_of_badkeys() {
 fn the_test_keys_of_badkeys_have_its_verdicts() {
     let Some(python) = python_with("badkeys") else { return };
     let project = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let directory = project.join("target/python/badkeys-source/tests/data");
-    let missing = "no source of badkeys in target/python: scripts/install-test-packages tests";
-    if skip::unless(directory.is_dir(), missing) {
-        return;
-    }
+    let Some(directory) = keys_of_badkeys() else { return };
     let bench = Bench::new("list");
     let page = read_to_string(project.join("docs/lists.md")).unwrap();
     let (_, program) = page.split_once("python3 - > shared-primes.txt <<'EOF'\n").unwrap();
