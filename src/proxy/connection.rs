@@ -34,7 +34,7 @@ use self::handshake_failure::{HandshakeFailure, reject_name};
 use super::client_hello::{self, PlainHttp};
 use super::http;
 use super::open_connection::tls_facts::TlsFacts;
-use super::open_connection::{OpenConnection, client_key, record_judgement};
+use super::open_connection::{OpenConnection, record_judgement};
 use super::tcp;
 use super::worker::Worker;
 use crate::config::{Networks, Protocol};
@@ -105,9 +105,10 @@ async fn establish(
     let is_over_limit = per_ip.as_ref().is_some_and(|it| it.count > limits.max_connections_per_ip);
     let verifier = &service.client_verifier;
     let identity = ClientIdentity::new(peer, stream.state(), handshake, verifier);
-    stream.set_client(client_key(&identity));
+    let client = ClientKey::new(identity.leaf().map(AsRef::as_ref), peer.ip());
+    stream.set_client(client);
     let guards = ConnectionGuards { _active: active, _per_ip: per_ip, _permit: permit };
-    Some(Established { stream, service, identity, is_over_limit, guards })
+    Some(Established { stream, service, identity, client, is_over_limit, guards })
 }
 
 /// A client's stream, boxed because it is handed on from stage to stage.
@@ -240,6 +241,7 @@ struct Established {
     /// The service of the snapshot that the handshake began with.
     service: Arc<Service>,
     identity: ClientIdentity,
+    client: ClientKey,
     is_over_limit: bool,
     guards: ConnectionGuards,
 }
@@ -257,7 +259,7 @@ impl Established {
 
 async fn admit(worker: Rc<Worker>, established: Established) -> Option<Admitted> {
     let worker = &*worker;
-    let Established { mut stream, service: of_handshake, identity, is_over_limit, guards } =
+    let Established { mut stream, service: of_handshake, identity, client, is_over_limit, guards } =
         established;
     let metrics = worker.service_metrics(&of_handshake);
     metrics.handshakes(HandshakeResult::Ok, identity.judged_at() == JudgedAt::Resumption).inc();
@@ -306,7 +308,8 @@ async fn admit(worker: Rc<Worker>, established: Established) -> Option<Admitted>
     let key_use = [key_exchange.map(KeyExchange::as_str), algorithm.map(Label::as_str)];
     let tls_facts = needs_facts.then(|| Box::new(TlsFacts::new(&stream, key_use)));
     let alpn = stream.state().alpn_protocol();
-    let open = OpenConnection::new(&snapshot, service, identity, judgement, alpn, tls_facts);
+    let client = (identity, client);
+    let open = OpenConnection::new(&snapshot, service, client, judgement, alpn, tls_facts);
     if is_over_limit && !is_rejected {
         open.reject_over_limit();
     }

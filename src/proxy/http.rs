@@ -193,7 +193,7 @@ fn check(
     let tracer = http.worker.tracer.as_ref();
     let trusted = http.trust_trace_context.then_some(&parts.headers);
     let (trace, spans) =
-        tracer.map(|it| RequestSpans::begin(it, trusted, http.client, began)).unzip();
+        tracer.map(|it| RequestSpans::begin(it, trusted, http.open.client, began)).unzip();
     let mut in_flight =
         RequestInFlight::begin(Rc::clone(http), began, &parts, &body, id.as_ref(), spans.flatten());
     if let Some(rejection) = http.open.rejection.get() {
@@ -306,18 +306,22 @@ async fn send(
     request: OutgoingRequest,
     purpose: Purpose,
 ) -> Result<UpgradeResponse, RequestFailure> {
-    if upstream.isolation.take_report(http.client) {
+    if upstream.isolation.take_report(http.open.client) {
         http.record_isolation();
     }
     let without_tunnel = |response| UpgradeResponse { response, tunnel: None };
     // Rare paths are boxed, because their futures would be part of every request.
     match (purpose, http.service.config.limits.request_timeout) {
-        (Purpose::Exchange, None) => upstream.send(http.client, request).await.map(without_tunnel),
+        (Purpose::Exchange, None) => {
+            upstream.send(http.open.client, request).await.map(without_tunnel)
+        }
         (Purpose::Exchange, Some(limit)) => {
-            Box::pin(upstream.send_within(limit, http.client, request)).await.map(without_tunnel)
+            Box::pin(upstream.send_within(limit, http.open.client, request))
+                .await
+                .map(without_tunnel)
         }
         (Purpose::Connect | Purpose::Upgrade, _) => {
-            Box::pin(upstream.send_upgrade(http.client, request)).await
+            Box::pin(upstream.send_upgrade(http.open.client, request)).await
         }
     }
 }

@@ -28,11 +28,6 @@ use crate::config::{AlpnProtocol, Protocol};
 use crate::metrics::ServiceMetrics;
 use crate::snapshot::{Routes, Service, Snapshot};
 
-/// The client with this identity, for limits that count by client.
-pub(crate) fn client_key(identity: &ClientIdentity) -> ClientKey {
-    ClientKey::new(identity.leaf().map(AsRef::as_ref), identity.peer().ip())
-}
-
 /// Counts a judgement, and logs it unless the client is admitted.
 pub(crate) fn record_judgement(
     judgement: &Judgement,
@@ -83,6 +78,8 @@ pub(crate) struct OpenConnection {
     /// because the field of the request keeps hyper's whole read buffer in memory.
     host: RefCell<Option<HeaderValue>>,
     pub(crate) identity: ClientIdentity,
+    /// The client, for limits that count by client.
+    pub(crate) client: ClientKey,
     judgement: RefCell<Judgement>,
     /// Removed from every request and its trailers.
     status_header: RefCell<Rc<HeaderName>>,
@@ -103,7 +100,7 @@ impl OpenConnection {
     pub(crate) fn new(
         snapshot: &Snapshot,
         service: Arc<Service>,
-        identity: ClientIdentity,
+        (identity, client): (ClientIdentity, ClientKey),
         judgement: Judgement,
         alpn: Option<&[u8]>,
         tls_facts: Option<Box<TlsFacts>>,
@@ -123,6 +120,7 @@ impl OpenConnection {
             routes: RefCell::new(Arc::clone(snapshot.routes())),
             host: RefCell::default(),
             identity,
+            client,
             is_evicted: Cell::new(false),
             rejection: Cell::new(is_rejected.then(|| forbidden(judgement.rejection()))),
             judgement: RefCell::new(judgement),
@@ -135,11 +133,6 @@ impl OpenConnection {
     /// The service at the time of the last judgement.
     pub(crate) fn service(&self) -> Ref<'_, Arc<Service>> {
         self.service.borrow()
-    }
-
-    /// The client, for limits that count by client.
-    pub(crate) fn client_key(&self) -> ClientKey {
-        client_key(&self.identity)
     }
 
     /// Whether the last request that was for this service had the same host.

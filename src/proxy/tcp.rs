@@ -28,7 +28,7 @@ pub(crate) async fn serve(
     let mut client = WithIoEvents::new(stream, Rc::clone(&connection.state));
     // Session tickets must not wait for the upstream.
     let _ = client.flush().await; // the next write meets the error
-    let mut upstream = match worker.upstream(&service).connect(connection.client_key()).await {
+    let mut upstream = match worker.upstream(&service).connect(connection.client).await {
         Ok(upstream) => upstream,
         Err(failure) => {
             worker.upstream_log.request_failed(&service.config, &failure);

@@ -17,8 +17,8 @@ use hyper::{StatusCode, Version};
 use keygate_wire::http2::RESPONSE_WINDOW;
 use keygate_wire::incoming::Incoming;
 use keygate_wire::informational::Http1Informational;
+use keygate_wire::permit::BufferClass;
 use keygate_wire::permit::ledger::{Held, Holder, MIN_READ};
-use keygate_wire::permit::{BufferClass, ClientKey};
 
 use super::glitches::GlitchBudget;
 use super::resets::ResetBudget;
@@ -43,8 +43,6 @@ pub(crate) struct HttpConnection {
     pub(crate) metrics: Rc<ServiceMetrics>,
     annotations: OnceCell<Rc<Annotations>>,
     pub(crate) open: Rc<OpenConnection>,
-    /// The client, which has a share of the upstream's connections.
-    pub(crate) client: ClientKey,
     /// The upgrade that the upstream has accepted; the connection becomes a tunnel.
     pub(crate) upgrade: RefCell<Option<AcceptedUpgrade>>,
     /// Informational responses for a client of HTTP/1.1.
@@ -81,13 +79,12 @@ impl HttpConnection {
         open: &Rc<OpenConnection>,
         service: Arc<Service>,
     ) -> Rc<Self> {
-        let (identity, client) = (&open.identity, open.client_key());
+        let identity = &open.identity;
         Rc::new(Self {
             worker: Rc::clone(worker),
             metrics,
             annotations: OnceCell::new(),
             open: Rc::clone(open),
-            client,
             upgrade: RefCell::default(),
             informational: Http1Informational::default(),
             left_unread: Cell::new(false),
@@ -95,7 +92,7 @@ impl HttpConnection {
             trust_trace_context: service.config.trace_context_from.contains(identity.peer().ip()),
             resets: ResetBudget::new(service.config.limits.max_streams),
             glitches: GlitchBudget::default(),
-            uploads: RefCell::new(Uploads::new(client)),
+            uploads: RefCell::new(Uploads::new(open.client)),
             uncounted: Cell::new(0),
             consumed: Rc::default(),
             is_http10: Cell::new(false),
@@ -119,7 +116,7 @@ impl HttpConnection {
 
     /// The client as a holder of bytes.
     pub(crate) fn holder(&self, class: BufferClass) -> Holder {
-        Holder { client: self.client, class }
+        Holder { client: self.open.client, class }
     }
 
     /// Sets the window of each stream, in bytes. Returns whether the share of the client permits it;

@@ -182,6 +182,9 @@ impl Buffer {
 
     /// Gives a large buffer back if few bytes are left. They move to one of their own size.
     fn shrink(&mut self) {
+        if self.bytes.is_empty() {
+            return;
+        }
         if self.is_empty() || self.bytes.len() >= BUFFER && self.len() <= SMALL {
             let small = self.filled().to_vec();
             (self.start, self.end) = (0, small.len());
