@@ -45,7 +45,8 @@ pub fn measure() -> Vec<(Scenario, f64)> {
 pub fn print() {
     let pki = Pki::new();
     let server = server_config(&pki, &pki.server("localhost"));
-    let clients = Clients::new(&pki, pki.client("client", Kind::P256)).with_others(&pki, 1);
+    let clients =
+        Clients::new(&pki, pki.client("client", Kind::P256)).with_others(&pki, Kind::P256, 1);
     for scenario in Scenario::ALL {
         let figure = match scenario.shape() {
             Shape::Handshakes(handshakes) => {

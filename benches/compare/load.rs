@@ -48,10 +48,17 @@ impl Clients {
         Self { anchors: Arc::new(anchors), provider: provider(), client, others: Vec::new() }
     }
 
+    /// The clients offer X25519MLKEM768 only.
+    pub fn hybrid(self) -> Self {
+        let mut provider = provider().as_ref().clone();
+        provider.kx_groups = vec![kx_group::X25519MLKEM768];
+        Self { provider: Arc::new(provider), ..self }
+    }
+
     /// Makes `count` certificates for handshakes of new clients.
-    pub fn with_others(mut self, pki: &Pki, count: usize) -> Self {
+    pub fn with_others(mut self, pki: &Pki, kind: Kind, count: usize) -> Self {
         let name = |number| format!("client-{number}");
-        self.others = (0..count).map(|number| pki.client(&name(number), Kind::P256)).collect();
+        self.others = (0..count).map(|number| pki.client(&name(number), kind)).collect();
         self
     }
 

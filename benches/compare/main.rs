@@ -84,6 +84,12 @@ struct Arguments {
     /// Multiplies the number of handshakes, requests and MiB.
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
+    /// Clients offer the key exchange X25519MLKEM768 only, which needs TLS 1.3. Without the floor.
+    #[arg(long)]
+    hybrid: bool,
+    /// Clients and proxies have ML-DSA-65 keys, below a P-256 CA. Without the floor.
+    #[arg(long)]
+    ml_dsa: bool,
     /// Writes every run to this file.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -129,14 +135,16 @@ fn compare(arguments: &Arguments) -> Report {
         chosen => chosen.to_vec(),
     };
     let mut report = Report::new(&peers, arguments.workers);
-    let bench = Bench::new(&runtime, cores, &scenarios, arguments.scale);
+    let bench = Bench::new(&runtime, cores, &scenarios, arguments);
     let running: Vec<_> = match scenarios[..] {
         [] => Vec::new(),
         _ => peers.iter().map(|peer| bench.start(*peer)).collect(),
     };
     for round in (0..arguments.rounds).filter(|_| !running.is_empty()) {
-        let floors = floor::measure().into_iter();
-        floors.for_each(|(scenario, figure)| report.add(Run::of_floor(scenario, figure)));
+        if !arguments.hybrid && !arguments.ml_dsa {
+            let floors = floor::measure().into_iter();
+            floors.for_each(|(scenario, figure)| report.add(Run::of_floor(scenario, figure)));
+        }
         for scenario in &scenarios {
             for position in 0..running.len() {
                 let proxy = &running[(round + position) % running.len()];
@@ -172,11 +180,22 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    fn new(runtime: &'a Runtime, cores: Cores, scenarios: &[Scenario], scale: f64) -> Self {
+    fn new(
+        runtime: &'a Runtime,
+        cores: Cores,
+        scenarios: &[Scenario],
+        arguments: &Arguments,
+    ) -> Self {
         let pki = Pki::new();
-        let mut clients = Clients::new(&pki, pki.client("client", Kind::P256));
+        let kind = if arguments.ml_dsa { Kind::MlDsa65 } else { Kind::P256 };
+        pki.server_of_kind("server", kind);
+        let mut clients = Clients::new(&pki, pki.client("client", kind));
+        if arguments.hybrid {
+            clients = clients.hybrid();
+        }
         if scenarios.contains(&Scenario::NewClientTls13) {
-            clients = clients.with_others(&pki, count(Scenario::NewClientTls13, scale));
+            let count = count(Scenario::NewClientTls13, arguments.scale);
+            clients = clients.with_others(&pki, kind, count);
         }
         Self { runtime, cores, origin: Origin::start(cores), pki, clients }
     }
