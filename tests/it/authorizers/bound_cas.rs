@@ -144,8 +144,12 @@ fn bounds_hold_for_the_next_question_of_a_connected_host_and_the_log_has_ca_and_
         let [own, forged, second] = [(&bar, "own"), (&pki, "forged"), (&pki, "second")]
             .map(|(pki, _)| pki.client_with("client", Kind::P256, (kind.parameters)()));
         let rules = format!("allow = {{ {} }}", kind.rule);
-        let checks = |cas: &str| format!("{UNIX}client_auth = {{ {cas}, {rules} }}\n");
-        let scene = AskedKeygate::with_pki(pki, &checks("trust_anchors = \"ca.pem\""));
+        // An hour between two lines about one client.
+        let text = |cas: &str| {
+            configuration(&format!("{UNIX}client_auth = {{ {cas}, {rules} }}\n"))
+                .replace("repeat_after = \"0s\"", "repeat_after = \"1h\"")
+        };
+        let scene = AskedKeygate::configured(pki, &text("trust_anchors = \"ca.pem\""));
         let mut host = scene.connect();
         // The hole: without bounds, both are allowed.
         for client in [&own, &forged] {
@@ -155,10 +159,7 @@ fn bounds_hold_for_the_next_question_of_a_connected_host_and_the_log_has_ca_and_
             "cas = [{{ file = \"foo.pem\", {} }}, {{ file = \"bar.pem\", {} }}]",
             kind.foo, kind.bar
         );
-        // An hour between two lines about one client.
-        let text =
-            configuration(&checks(&cas)).replace("repeat_after = \"0s\"", "repeat_after = \"1h\"");
-        write(scene.pki.path("keygate.toml"), text).unwrap();
+        write(scene.pki.path("keygate.toml"), text(&cas)).unwrap();
         scene.keygate.wait_for_generation(2);
         for _ in 0..2 {
             assert_eq!(host.ask_about(&own).status, 200, "{}", kind.rule);
