@@ -1,5 +1,5 @@
 //! A judgement of a clean key allocates nothing, with any filters, lists, exceptions and answers.
-//! A check of rules by name allocates nothing either.
+//! A check of rules by name allocates nothing either. A list takes no more than its entries.
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "a test fails where it stands")]
 
@@ -118,6 +118,20 @@ fn a_clean_key_is_judged_without_an_allocation() {
     }
     // The counter itself works.
     assert!(allocation_counter::measure(|| drop(black_box(vec![0_u8; 64]))).count_total > 0);
+}
+
+/// A hash set takes three times as much at its peak, and so does a buffer that grows.
+#[test]
+fn a_list_takes_33_bytes_for_each_fingerprint_also_while_it_is_read() {
+    const KEYS: u32 = 50_000;
+    let lines = (0..KEYS).map(|key| format!("{}\n", Fingerprint::of(&key.to_be_bytes())));
+    let text: String = lines.collect();
+    let mut list = None;
+    let counted = allocation_counter::measure(|| {
+        list = Some(FingerprintList::parse("march", &text).unwrap());
+    });
+    assert_eq!(list.unwrap().len(), KEYS as usize);
+    assert!(counted.bytes_max < 33 * u64::from(KEYS) + 1024, "{counted:?}");
 }
 
 /// The checks allocate, so that none is made. A swap judges thousands of open connections.

@@ -216,17 +216,52 @@ mod tests {
         assert!(text.contains("{ address: 127.0.0.1, port_value: 7 }"), "{text}");
     }
 
+    /// Each part with its host and file, for an authorizer with these keys.
+    fn parts_for(keys: &str) -> Vec<(String, String)> {
+        let text = format!(
+            "[[filters]]\nname = \"lost\"\npath = \"lost.pkbf\"\n[[authorizers]]\n\
+             name = \"edge\"\nlisten = \"127.0.0.1:9191\"\n{keys}"
+        );
+        let config = Config::parse(Path::new("keygate.toml"), &text).unwrap();
+        snippets(&config.authorizers[0])
+    }
+
+    /// Envoy over HTTP has no value for `verify`. The engine of HAProxy for connections asks
+    /// another question than the one for requests.
+    #[test]
+    fn the_files_of_each_host_come_in_order() {
+        let escaped = "protocol = \"http\"\n\
+                       certificate_from = { header = \"X-A\", encoding = \"escaped-pem\" }\n";
+        for (keys, expected) in [
+            (escaped, &["envoy-http/envoy.yaml", "nginx/nginx.conf"][..]),
+            (
+                "protocol = \"spop\"\n",
+                &[
+                    "haproxy/haproxy.cfg",
+                    "haproxy/keygate.spoe",
+                    "haproxy-tcp/haproxy.cfg",
+                    "haproxy-tcp/keygate.spoe",
+                ],
+            ),
+        ] {
+            let parts = parts_for(keys);
+            assert_eq!(parts.len(), expected.len());
+            for ((host, text), file) in parts.iter().zip(expected) {
+                assert!(host.ends_with(&format!("(from deploy/authorizer/{file})")), "{host}");
+                let of_connections = file.contains("-tcp/keygate.spoe");
+                assert_eq!(
+                    text.contains("spoe-message keygate-connection"),
+                    of_connections,
+                    "{text}"
+                );
+            }
+        }
+    }
+
     #[test]
     fn a_part_has_the_header_names_of_the_authorizer() {
-        let snippets_of = |keys: &str| {
-            let text = format!(
-                "[[filters]]\nname = \"lost\"\npath = \"lost.pkbf\"\n[[authorizers]]\n\
-                 name = \"edge\"\nlisten = \"127.0.0.1:9191\"\n{keys}"
-            );
-            let config = Config::parse(Path::new("keygate.toml"), &text).unwrap();
-            let snippets = snippets(&config.authorizers[0]).into_iter();
-            snippets.map(|(_, text)| text).collect::<Vec<_>>()
-        };
+        let snippets_of =
+            |keys: &str| parts_for(keys).into_iter().map(|(_, text)| text).collect::<Vec<_>>();
         let http = |source: &str| format!("protocol = \"http\"\ncertificate_from = {source}\n");
         let all = "{ header = \"X-A\", encoding = \"escaped-pem\", verify = \"X-B\" }";
         let all = http(all) + "address_from = \"X-C\"\npolicy = { header = \"X-Key-D\" }\n";

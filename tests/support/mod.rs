@@ -48,6 +48,7 @@ pub mod skip;
 pub mod spellings;
 pub mod spop;
 pub mod strace;
+pub mod terminal;
 pub mod threads;
 pub mod wait;
 pub mod weak_keys;

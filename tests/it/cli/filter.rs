@@ -472,7 +472,9 @@ fn long_work_shows_progress_on_a_terminal_and_none_in_a_pipe() {
     };
     bench.run(0, &["create", "b.pkbf", "--entries", "20000", "--fp-rate", "0.001"]);
     let shown = on_terminal("add b.pkbf keys");
-    assert!(shown.contains(" keys in "), "{shown:?}");
+    assert!(shown.contains(" keys in ") && shown.contains(" writing b.pkbf in "), "{shown:?}");
+    let shown = on_terminal("create c.pkbf --entries 1000 --fp-rate 0.001");
+    assert!(shown.contains(" writing c.pkbf in "), "{shown:?}");
     let shown = on_terminal("query b.pkbf keys > verdicts");
     assert!(shown.contains(" keys in "), "its report goes elsewhere: {shown:?}");
     let shown = on_terminal("query b.pkbf keys");

@@ -1,5 +1,6 @@
 //! The pages in `docs/` are true: their commands run and their configurations load.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use keygate::metrics::Label;
@@ -267,6 +268,47 @@ fn every_path_of_the_repository_on_a_page_exists() {
         }
     }
     assert!(seen > 50, "{seen}");
+}
+
+/// `just advisories`, for a scheduler, is a line of two pages and run by no test.
+#[test]
+fn every_recipe_on_a_page_is_in_the_justfile() {
+    let justfile = include_str!("../../../justfile");
+    let has_recipe = |name: &str| {
+        let mut rests = justfile.lines().filter_map(|line| line.strip_prefix(name));
+        rests.any(|rest| rest.starts_with([':', ' ']))
+    };
+    let mut named = HashSet::new();
+    for page in pages() {
+        let text = std::fs::read_to_string(&page).unwrap();
+        let commands = code(&text).filter_map(|word| word.strip_prefix("just "));
+        for command in commands.filter(|command| !command.starts_with('-')) {
+            let name = command.split_whitespace().next().unwrap();
+            assert!(has_recipe(name), "{}: just {command}", page.display());
+            named.insert(name.to_owned());
+        }
+    }
+    assert!(named.contains("advisories"), "{named:?}");
+    assert!(
+        justfile.contains("\nadvisories:\n    {{ tools }}/cargo-deny --locked check advisories\n")
+    );
+}
+
+/// The page describes what Envoy Gateway makes, and the test of Envoy runs that file.
+#[test]
+fn the_column_of_envoy_gateway_is_what_its_file_has() {
+    let page = include_str!("../../../docs/authorizers.md");
+    let file = include_str!("../../vectors/envoy/envoy-gateway.yaml");
+    let cell = |point: &str| {
+        let row = page.lines().find(|line| line.starts_with(&format!("| {point} | "))).unwrap();
+        row.split(" | ").nth(2).unwrap()
+    };
+    let timeout = cell("timeout");
+    assert!(file.contains(&format!("timeout: {}\n", timeout.replace(' ', ""))), "{timeout}");
+    let own = "{ path_separated_prefix: /own }\n                route: { cluster: ";
+    let (_, own) = file.split_once(own).unwrap();
+    let is_judged = own.lines().nth(1).unwrap().contains("typed_per_filter_config");
+    assert!(!is_judged && cell("each route is judged").contains("without `mergeType`"));
 }
 
 /// All Rust files below `src`, `crates` and `tests`.

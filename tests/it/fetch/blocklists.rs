@@ -9,10 +9,12 @@ use serde_json::{Value, json};
 use super::badkeys_scene::{BadkeysScene, pack};
 use super::scene::{names, rejected};
 use crate::support::blocklist::Blocklist;
+use crate::support::keygate::BINARY;
 use crate::support::mirror::{AT_ONCE, Fetch};
 use crate::support::output_text;
 use crate::support::pki::Kind;
 use crate::support::proxy::{Configuration, Configure, Proxy};
+use crate::support::terminal::Terminal;
 use crate::support::write_filter;
 
 #[test]
@@ -278,6 +280,17 @@ fn a_killed_download_of_a_blocklist_is_continued() {
     scene.mirror.slow_down(false);
     assert!(scene.fetched()["resumed"].as_u64().unwrap() >= AT_ONCE);
     assert!(scene.has(&list));
+}
+
+#[test]
+fn a_download_shows_its_size_on_a_terminal() {
+    let Some(scene) = BadkeysScene::new() else { return };
+    scene.publish(&scene.list(10_000));
+    scene.mirror.slow_down(true);
+    let url = scene.url();
+    let command = format!("{BINARY} fetch --badkeys badkeys --url {url} --trust-anchors ca.pem");
+    let Some(mut terminal) = Terminal::start(&command, scene.pki.directory()) else { return };
+    terminal.wait_for(" KiB");
 }
 
 #[test]

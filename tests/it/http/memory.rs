@@ -173,21 +173,22 @@ fn heads_that_one_client_does_not_end_stay_within_its_share() {
     let string = [b"\0\x01a\x7f\xff\xff\x7f", &[b'x'; 65_000][..]].concat();
     let begin = frame(HEADERS, 0, 1, &string);
     let rest = [frame(CONTINUATION, 0, 1, &string), frame(CONTINUATION, 0, 1, &string)].concat();
+    let head = [begin, rest].concat();
     let mut clients = Vec::new();
     let grown = growth_while_others_are_served(&proxy, || {
         for _ in 0..scale.connections {
             let mut client = proxy.connect_http2();
-            client.send(&begin);
             client.tcp().set_nonblocking(true).unwrap();
             // As much as the sockets take, in records that are read beyond the share.
-            rest.chunks(1000).for_each(|piece| client.send(piece));
+            head.chunks(1000).for_each(|piece| client.send(piece));
             clients.push(client);
         }
         wait_until("heads to wait", || rejections(&proxy, "tls") > 40.0);
     });
     assert!(grown < scale.growth, "{grown} KiB");
     let (held, limit) = (buffered(&proxy, "tls"), proxy.metric("keygate_buffer_limit_bytes"));
-    assert!(held > limit * 0.4 && held < limit * 0.6, "{held} of {limit}");
+    // Each connection may have some KiB beyond the share.
+    assert!(held > limit * 0.4 && held < limit * 0.65, "{held} of {limit}");
 }
 
 #[test]

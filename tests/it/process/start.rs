@@ -10,10 +10,14 @@ use std::sync::mpsc::channel;
 
 use serde_json::Value;
 
+use crate::support::client::Client;
 use crate::support::keygate::{BINARY, Keygate};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Pki};
+use crate::support::program::reserved_address;
 use crate::support::proxy::{Configuration, Configure};
+use crate::support::server::Server;
+use crate::support::terminal::Terminal;
 use crate::support::{TIMEOUT, output_text, skip, system, wait_until, write_filter};
 
 /// Everything that a good configuration needs, and the configuration.
@@ -295,6 +299,28 @@ fn while_readiness_fails_clients_are_served_and_a_second_sigterm_ends_at_once() 
     assert_eq!(keygate.ended().code(), Some(0));
     assert_eq!(keygate.lines("second stop signal, exiting at once").len(), 1);
     assert!(keygate.lines("draining").is_empty());
+}
+
+/// A drain of five seconds without a word looks like a process that hangs.
+#[test]
+fn on_a_terminal_the_first_ctrl_c_says_that_a_second_one_stops_at_once() {
+    let (pki, _) = good();
+    let client = pki.client("client", Kind::P256);
+    let (server, address) = (Server::start(), reserved_address());
+    let text = Configuration::new(server.address)
+        .set("services.listen", address.to_string())
+        .set("shutdown.drain_timeout", "1h");
+    std::fs::write(pki.path("keygate.toml"), text.text()).unwrap();
+    let command = format!("{BINARY} run --config keygate.toml");
+    let Some(mut terminal) = Terminal::start(&command, pki.directory()) else { return };
+    terminal.wait_for(" ready ");
+    let mut connection = Client::connect(&pki, address, &client);
+    connection.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let _in_flight = server.connection();
+    terminal.interrupt();
+    terminal.wait_for("stopping; press Ctrl-C again to stop at once");
+    terminal.interrupt(); // an hour would be too long for the test
+    assert!(terminal.ended().success());
 }
 
 #[test]
