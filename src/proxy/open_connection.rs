@@ -17,7 +17,8 @@ use hyper::StatusCode;
 use hyper::header::{HeaderName, HeaderValue};
 use keygate_core::guard::{Decision, Depth, JudgedAt, Judgement, OpenQuestions, Verdict};
 use keygate_core::tls::{self, CertificateSummary, ClientIdentity, HandshakeResult};
-use keygate_wire::permit::ClientKey;
+use keygate_wire::permit::ledger::{self, Holder};
+use keygate_wire::permit::{BufferClass, ClientKey};
 use tracing::info;
 
 use self::state::{Close, ConnectionKind, ConnectionState};
@@ -211,6 +212,11 @@ impl OpenConnection {
             self.evict(rejection);
         }
         self.state.check(now);
+        if self.state.kind.get() == ConnectionKind::Http2 && !ledger::is_nearly_empty() {
+            let holder = Holder { client: self.client, class: BufferClass::Tls };
+            // Frames beyond the share are not read.
+            (!holder.has_share()).then(|| self.state.check_close());
+        }
         !self.is_evicted.get() && self.identity.is_due_for_check(time)
     }
 

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::client_io::ClientIo;
+use crate::client_io::{ClientIo, has_closed};
 
 /// A connection that gathers what is written. Clones share it: h2 has one, and its driver another,
 /// which flushes.
@@ -38,6 +38,11 @@ impl<IO: ClientIo> GatheredIo<IO> {
     /// Gathers what is written to `io`.
     pub fn new(io: IO) -> Self {
         Self(Rc::new(RefCell::new(Gathered { io, is_waiting: false, failure: None })))
+    }
+
+    /// Whether the client has closed its side, although bytes before the FIN may be unread.
+    pub fn has_closed(&self) -> bool {
+        has_closed(self.0.borrow().io.tcp())
     }
 
     /// Whether the socket has not taken all bytes.

@@ -168,6 +168,10 @@ impl<IO: ClientIo> ClientConnection for Http2Server<IO> {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), HttpError>> {
         self.grow_windows();
         let polled = self.poll_streams(context);
+        let state = &self.http.open.state;
+        if state.close_check.take() && self.io.has_closed() {
+            state.close(Close::Abort);
+        }
         self.check_glitches();
         self.io.flush(context); // at the end as well: h2 does not flush after an early EOF
         if !self.io.is_waiting() {

@@ -236,10 +236,7 @@ impl ConnectionState {
         let (since, timeout, close) = match self.phase.get() {
             // Each stream has timeouts of its own.
             ActivityPhase::Busy if kind == ConnectionKind::Http2 => return,
-            ActivityPhase::Busy if in_flight.waiting_for_upstream > 0 => {
-                self.close_check.set(true);
-                return self.waker.wake();
-            }
+            ActivityPhase::Busy if in_flight.waiting_for_upstream > 0 => return self.check_close(),
             ActivityPhase::Busy => (self.body_moved.get(), self.timeouts.body, Close::Abort),
             ActivityPhase::Closing(since) => (since, CLOSE_GRACE, Close::Abort),
             ActivityPhase::Head(since) => (since, self.timeouts.header, Close::RequestTimeout),
@@ -251,6 +248,12 @@ impl ConnectionState {
         if has_passed(now, since, timeout) {
             self.close(close);
         }
+    }
+
+    /// Lets the connection look for the close of its client, which no read notices.
+    pub(crate) fn check_close(&self) {
+        self.close_check.set(true);
+        self.waker.wake();
     }
 
     /// Records that a request head is complete.

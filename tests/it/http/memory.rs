@@ -192,6 +192,28 @@ fn heads_that_one_client_does_not_end_stay_within_its_share() {
 }
 
 #[test]
+fn a_client_that_leaves_within_a_header_block_beyond_its_share_is_noticed() {
+    let origin = Origin::responding(|_, tcp| {
+        let length = 1 << 20;
+        write!(tcp, "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n")?;
+        tcp.write_all(&vec![b'x'; length])
+    });
+    let proxy = Proxy::to(origin).workers(1).set("max_buffered", "1MiB").start();
+    let mut greedy = proxy.connect_http2();
+    open_windows(&mut greedy);
+    (0..16).for_each(|number| greedy.send_get(2 * number + 1));
+    wait_until("the share", || rejections(&proxy, "response") > 0.0);
+    let string = [b"\0\x01a\x7f\xff\xff\x7f", &[b'x'; 20_000][..]].concat();
+    let waiting = rejections(&proxy, "tls");
+    let mut client = proxy.connect_http2();
+    frame(HEADERS, 0, 1, &string).chunks(1000).for_each(|piece| client.send(piece));
+    wait_until("the block to wait", || rejections(&proxy, "tls") > waiting);
+    assert_eq!(proxy.metric("keygate_connections_active{service=\"test\"}"), 2.0);
+    drop(client);
+    proxy.wait_for_metric("keygate_connections_active{service=\"test\"}", 1.0);
+}
+
+#[test]
 fn what_an_http2_server_sends_before_the_client_reads_counts_for_the_client() {
     let server = Server::start();
     let url = format!("h2c://{}", server.address);
