@@ -150,7 +150,7 @@ impl AllowRules {
     }
 
     /// The keys of `client_auth.cas` for a CA that may vouch for all clients of the rules, in TOML.
-    /// `None` if a key has more than [`MAX_FIRST`] names: a part of them would reject clients.
+    /// `None` if a key has more than `MAX_FIRST` names: a part of them would reject clients.
     #[must_use]
     pub fn as_bounds(&self) -> Option<String> {
         let keys = self.bounds.iter().map(|(key, names)| {
