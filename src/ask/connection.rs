@@ -7,19 +7,17 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hyper::header::HeaderValue;
-use keygate_core::guard::{
-    Decision, Depth, JudgedAt, Judgement, NameCheck, Policy, Verdict, VerdictKind,
-};
+use keygate_core::guard::{Decision, Depth, JudgedAt, Judgement, NameCheck, Policy, Verdict};
 use keygate_core::spki;
-use keygate_core::tls::{CertificateSummary, HandshakeResult, is_for_servers, tls_error};
+use keygate_core::tls::{CertificateSummary, is_for_servers};
 use keygate_core::unix_time;
 use rustls::pki_types::{CertificateDer, UnixTime};
-use rustls::{CertificateError, ExtendedKeyPurpose};
 use smallvec::SmallVec;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::asker::{AskerRejection, AskingPeer};
+use super::denial::{Denied, UNREADABLE, denial, unverified};
 use super::question::{Answer, ClientQuestion, Presented, Unusable};
 use super::shares::WaitingCount;
 use super::worker::AskWorker;
@@ -324,8 +322,6 @@ impl Drop for AskConnection {
     }
 }
 
-const UNREADABLE: Unusable = Unusable::Malformed("a certificate in the question cannot be read");
-
 /// The answer to a question that was judged to this `depth`.
 fn answer_of(judgement: &Judgement, depth: Depth) -> Answer {
     let Judgement { verdict, decision, .. } = judgement;
@@ -347,78 +343,5 @@ fn answer_of(judgement: &Judgement, depth: Depth) -> Answer {
         reason: is_rejected.then(|| judgement.rejection()),
         filter: verdict.hit().map(|hit| (Arc::clone(&hit.filter), hit.revision)),
         is_temporary: judgement.is_temporary(depth),
-    }
-}
-
-/// The answer to a question that is denied without a judgement.
-fn denial(reason: &'static str) -> Answer {
-    Answer {
-        decision: Decision::Reject,
-        verdict: VerdictKind::Unchecked,
-        status: HeaderValue::from_static("unchecked"),
-        reason: Some(reason),
-        filter: None,
-        is_temporary: false,
-    }
-}
-
-/// A question that is denied without a judgement.
-struct Denied {
-    unusable: Unusable,
-    /// The CA and the name that it may not vouch for. Only the log has them.
-    error: Option<String>,
-}
-
-impl From<Unusable> for Denied {
-    fn from(unusable: Unusable) -> Self {
-        Self { unusable, error: None }
-    }
-}
-
-/// Why the authorizer does not accept a client's certificate.
-fn unverified(error: &rustls::Error) -> Denied {
-    match HandshakeResult::of(error) == HandshakeResult::NotVouched {
-        true => Denied { unusable: Unusable::NotVouched, error: Some(tls_error(error)) },
-        false => Unusable::NotVerified(reason_of(error)).into(),
-    }
-}
-
-/// Why a certificate is not verified, in words for log and body.
-#[expect(clippy::wildcard_enum_match_arm, reason = "rustls may add variants")]
-fn reason_of(error: &rustls::Error) -> &'static str {
-    let rustls::Error::InvalidCertificate(error) = error else {
-        return "the client certificate cannot be verified";
-    };
-    match error {
-        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            "a certificate of the client's chain has expired"
-        }
-        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            "a certificate of the client's chain is not valid yet"
-        }
-        CertificateError::Revoked => "a certificate of the client's chain is revoked",
-        CertificateError::UnknownIssuer => "no accepted CA issued the client certificate",
-        CertificateError::UnknownRevocationStatus
-        | CertificateError::ExpiredRevocationList
-        | CertificateError::ExpiredRevocationListContext { .. } => {
-            "the revocation list of the client's issuer is missing or has expired"
-        }
-        CertificateError::InvalidPurposeContext { presented, .. }
-            if *presented == [ExtendedKeyPurpose::ServerAuth] =>
-        {
-            "the client certificate is for servers only; client_auth.accept_server_auth_until accepts \
-             it until a date"
-        }
-        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
-            "the client certificate is not for client authentication"
-        }
-        CertificateError::UnhandledCriticalExtension => {
-            "a certificate of the client's chain has an unknown critical extension"
-        }
-        CertificateError::UnsupportedSignatureAlgorithmContext { .. }
-        | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
-            "a certificate of the client's chain is signed with an algorithm that is not accepted"
-        }
-        _ => "the client certificate cannot be verified",
     }
 }

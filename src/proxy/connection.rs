@@ -4,34 +4,31 @@
 //! most of the time. The tests below bound the size of each.
 
 mod assessment;
+mod handshake;
 mod handshake_failure;
 mod held;
 
-use std::io;
-use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use keygate_core::guard::{Decision, JudgedAt, Judgement, NameCheck, RejectWith};
 use keygate_core::spki;
 use keygate_core::tls::{
-    CertificateSummary, ClientIdentity, Handshake, HandshakeResult, KeyExchange, is_for_servers,
+    CertificateSummary, ClientIdentity, HandshakeResult, KeyExchange, is_for_servers,
 };
 use keygate_wire::client_io::{ClientIo, detect_vanished};
 use keygate_wire::lingering_close::{self, LINGER_TIME};
-use keygate_wire::permit::ledger::Holder;
-use keygate_wire::permit::{BufferClass, ClientKey, CountGuard, PerIpGuard, Permit, Unproven};
-use keygate_wire::proxy_header;
+use keygate_wire::permit::{ClientKey, CountGuard, PerIpGuard, Permit, Unproven};
 use keygate_wire::tls_stream::TlsStream;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use self::assessment::Assessment;
-use self::handshake_failure::{HandshakeFailure, reject_name};
-use super::client_hello::{self, PlainHttp};
+use self::handshake::HandshakeProgress;
+use self::handshake_failure::HandshakeFailure;
 use super::http;
 use super::open_connection::tls_facts::TlsFacts;
 use super::open_connection::{OpenConnection, record_judgement};
@@ -81,7 +78,7 @@ async fn establish(
     let began = Instant::now();
     let Accepted { tcp, peer, listen, handshake_timeout, unacknowledged, permit, .. } = accepted;
     let mut progress = HandshakeProgress { peer, service: None, per_ip: None, unproven };
-    let handshake = handshake(worker, listen, tcp, &mut progress);
+    let handshake = handshake::perform(worker, listen, tcp, &mut progress);
     let outcome = match timeout(handshake_timeout, handshake).await {
         Ok(outcome) => outcome,
         Err(_) => Err(HandshakeFailure::new(HandshakeResult::Timeout)),
@@ -136,104 +133,6 @@ impl Drop for ActiveConnection {
         self.0.connections_active.dec();
     }
 }
-
-/// The facts about a connection that outlive a failed handshake.
-struct HandshakeProgress {
-    /// The client's address; behind a trusted PROXY header, the address that it names.
-    peer: SocketAddr,
-    /// The service that the SNI names.
-    service: Option<Arc<Service>>,
-    per_ip: Option<PerIpGuard>,
-    /// Held until the client has proved its key, or until a failed handshake is closed.
-    unproven: Unproven,
-}
-
-/// Time after which the connection of a proxy without a PROXY header may be evicted, 1 s.
-const PROXY_HEADER: Duration = Duration::from_secs(1);
-
-impl HandshakeProgress {
-    /// Reads the PROXY header, and counts the connection for the client that it names.
-    async fn read_client(&mut self, tcp: &mut TcpStream) -> io::Result<()> {
-        let mut read = pin!(proxy_header::read(tcp));
-        let client = match timeout(PROXY_HEADER, &mut read).await {
-            Ok(client) => client,
-            Err(_) => {
-                self.unproven.set_evictable(true);
-                read.await
-            }
-        };
-        self.peer = client?.unwrap_or(self.peer);
-        self.unproven.set_address(self.peer.ip());
-        Ok(())
-    }
-}
-
-/// Performs the handshake with the service that the SNI names.
-async fn handshake(
-    worker: &Worker,
-    listen: SocketAddr,
-    mut tcp: TcpStream,
-    progress: &mut HandshakeProgress,
-) -> Result<(ClientStream, Handshake, Arc<Service>), HandshakeFailure> {
-    if !progress.unproven.is_evictable()
-        && let Err(error) = progress.read_client(&mut tcp).await
-    {
-        let failure = HandshakeFailure::new(HandshakeResult::NotTls);
-        return Err(HandshakeFailure { error: Some(error), tcp: Some(tcp), ..failure });
-    }
-    // Counted before the ClientHello, so that silent connections count as well.
-    let per_ip = progress.per_ip.insert(worker.per_ip.enter(progress.peer.ip()));
-    let count = per_ip.count;
-    if count > worker.snapshot().max_connections_per_ip(listen).saturating_mul(2) {
-        return Err(HandshakeFailure::over_limit());
-    }
-    // A TCP service has a protocol of its own, which may look like HTTP.
-    let plain_http = match worker.snapshot().serves_http(listen) {
-        true => PlainHttp::Detect,
-        false => PlainHttp::Ignore,
-    };
-    let client = ClientKey::before_proof(progress.peer.ip());
-    let holder = Holder { client, class: BufferClass::Handshake };
-    let hello = client_hello::read(tcp, plain_http, holder).await?;
-    let snapshot = worker.snapshot();
-    let route = snapshot.route(listen, hello.server_name());
-    let Some(service) = route.map(Arc::clone) else {
-        let sni = hello.server_name().map(str::to_owned);
-        return Err(reject_name(hello.into_io(), sni).await);
-    };
-    drop(snapshot);
-    progress.service = Some(Arc::clone(&service));
-    // An HTTP client slightly over the limit gets 429, for which the handshake is needed. Beyond
-    // twice the limit the handshake is not worth its cost.
-    let limit = service.config.limits.max_connections_per_ip;
-    let factor = if service.config.protocol == Protocol::Http { 2 } else { 1 };
-    if count > limit.saturating_mul(factor) {
-        return Err(HandshakeFailure::over_limit());
-    }
-    let mut handshake = Handshake::default();
-    let tls = Arc::clone(service.tls.for_groups(hello.groups()));
-    match handshake.drive(hello.accept(tls)).await {
-        Ok(stream) => Ok((stream, handshake, service)),
-        Err((error, tcp)) => {
-            let refusal = handshake.into_rejected();
-            // A proved compromise has the alert of a revoked certificate.
-            let judgement = refusal.as_ref().and_then(|refusal| refusal.judgement.as_ref());
-            let result = match judgement.map(|judgement| judgement.names) {
-                Some(NameCheck::NotAllowed) => HandshakeResult::NotAllowed,
-                Some(NameCheck::Allowed | NameCheck::NotChecked) => HandshakeResult::Compromised,
-                None => HandshakeResult::from_error(&error),
-            };
-            // The error of the signature is the same as the error of a certificate.
-            let is_unproven = result == HandshakeResult::BadSignature;
-            let error = if is_unproven { io::Error::other(UNPROVEN) } else { error };
-            let failure = HandshakeFailure::new(result);
-            Err(HandshakeFailure { error: Some(error), refusal, tcp: Some(tcp), ..failure })
-        }
-    }
-}
-
-/// Error of a client that presented a certificate without having its key, such as a copied one.
-const UNPROVEN: &str = "the client did not prove possession of its key";
 
 /// A connection after its handshake.
 struct Established {
