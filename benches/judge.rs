@@ -83,7 +83,7 @@ criterion_group! {
         .nresamples(10_000)
         .warm_up_time(Duration::from_millis(300))
         .measurement_time(Duration::from_millis(1200));
-    targets = judge, names, path, random_access
+    targets = path, names, judge, random_access
 }
 criterion_main!(benches);
 

@@ -135,8 +135,8 @@ impl RefusalLog {
         }
     }
 
-    /// Remembers a client whose CA may not vouch for a name of its certificate. The CA has signed the
-    /// certificate, so it is remembered without a proof of possession.
+    /// Remembers a client whose CA may not vouch for a name of its certificate. The CA has signed
+    /// the certificate, so it is remembered without a proof of possession.
     pub(crate) fn remember_not_vouched(
         &self,
         address: Option<IpAddr>,

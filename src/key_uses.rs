@@ -69,8 +69,8 @@ impl KeyUses {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The clients of each service of the worker with this index, as a JSON array of at most 40 MiB;
-    /// `null` if there is no such worker.
+    /// The clients of each service of the worker with this index, as a JSON array of at most 40
+    /// MiB; `null` if there is no such worker.
     pub(crate) fn json(&self, worker: Option<usize>) -> serde_json::Result<String> {
         let shard = worker.and_then(|worker| self.shards().get(worker).cloned());
         let generations = shard.as_ref().map(KeyUseShard::generations);
@@ -95,8 +95,8 @@ impl KeyUseShard {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records a client of the service with this id and name. A known client costs a hash of its key
-    /// and a look-up. `subject` is called for a new one.
+    /// Records a client of the service with this id and name. A known client costs a hash of its
+    /// key and a look-up. `subject` is called for a new one.
     pub(crate) fn record(
         &self,
         (id, service): (usize, &str),

@@ -257,9 +257,9 @@ impl RecentHit {
     }
 }
 
-/// The lines of a configuration that admit a client: a rule by name if none names it, or else a week's
-/// exception for the key that was found. Empty for [`SERVER_AUTH`], and for a client whose CA may not
-/// vouch for it: the CA may have forged its names.
+/// The lines of a configuration that admit a client: a rule by name if none names it, or else a
+/// week's exception for the key that was found. Empty for [`SERVER_AUTH`], and for a client whose
+/// CA may not vouch for it: the CA may have forged its names.
 pub(crate) fn to_admit(
     client: &CertificateSummary,
     found: Option<&str>,

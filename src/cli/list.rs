@@ -12,9 +12,9 @@ use crate::sources::GuardFile;
 pub(super) enum ListCommand {
     /// Show an update of a list that waits for the operator, and accept it.
     ///
-    /// An update waits if it would reject more recent clients than `max_new_hits`, or if half of the
-    /// entries in use or more are gone. Without --yes or --sha256, this command prints the update
-    /// and the recent clients that it would reject, changes nothing, and exits with code 1.
+    /// An update waits if it would reject more recent clients than `max_new_hits`, or if half of
+    /// the entries in use or more are gone. Without --yes or --sha256, this command prints the
+    /// update and the recent clients that it would reject, changes nothing, and exits with code 1.
     /// Otherwise it accepts exactly the file with that SHA-256.
     Accept(accept::Args),
     /// Compare two lists: exit code 0 if they are equal, 1 if they differ.
@@ -28,9 +28,9 @@ pub(super) enum ListCommand {
     Info(info::Args),
     /// Print a verdict for each key: exit code 0 if no key is on the list, 1 if any is.
     ///
-    /// Looks keys up as the proxy does: by each related encoding, by modulus or x coordinate, and by
-    /// products of primes. The list alone counts: no filter, no exception, and no other check. Use `keygate
-    /// filter query` for a filter, and `keygate key` for the other checks.
+    /// Looks keys up as the proxy does: by each related encoding, by modulus or x coordinate, and
+    /// by products of primes. The list alone counts: no filter, no exception, and no other check.
+    /// Use `keygate filter query` for a filter, and `keygate key` for the other checks.
     Query(query::Args),
 }
 

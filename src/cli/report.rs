@@ -34,8 +34,8 @@ pub(super) struct Args {
     /// not the rejected ones.
     #[arg(long)]
     classical: bool,
-    /// Print the public keys of the clients that were admitted, a line each, below a comment with the
-    /// subject: an input of `key --shared-primes`, `list diff` and other commands.
+    /// Print the public keys of the clients that were admitted, a line each, below a comment with
+    /// the subject: an input of `key --shared-primes`, `list diff` and other commands.
     #[arg(long, conflicts_with_all = ["classical", "json"])]
     clients: bool,
     /// Print a JSON object for each client, service, verdict and action.
@@ -61,8 +61,8 @@ struct ReportedHit {
     service: String,
     verdict: String,
     action: String,
-    /// `not_allowed` for a client that no rule names, `not_vouched` for one whose CA may not vouch for
-    /// it.
+    /// `not_allowed` for a client that no rule names, `not_vouched` for one whose CA may not vouch
+    /// for it.
     result: Option<String>,
     /// `null` if the host that asked an authorizer did not send it.
     address: Option<String>,

@@ -112,8 +112,8 @@ labels! {
     ConnectionResult {
         /// The handshake failed.
         Failed = "failed",
-        /// The client's address has reached its connection limit, or a handshake was evicted, or there
-        /// was no memory for it.
+        /// The client's address has reached its connection limit, or a handshake was evicted, or
+        /// there was no memory for it.
         Limited = "limited",
         /// No rule of the service names the client.
         NotAllowed = "not_allowed",
@@ -181,8 +181,8 @@ labels! {
     QuestionResult {
         /// The client may be served.
         Allowed = "allowed",
-        /// The asker has all of its connections open, or a handshake was evicted for a new connection.
-        /// Counts connections.
+        /// The asker has all of its connections open, or a handshake was evicted for a new
+        /// connection. Counts connections.
         Busy = "busy",
         /// No rule of the authorizer names the client.
         ClientNotAllowed = "client_not_allowed",

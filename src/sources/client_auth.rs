@@ -32,8 +32,8 @@ pub(crate) struct ClientAuth {
     pub(crate) crls: Arc<Crls>,
 }
 
-/// The accepted part of an update with the last good value of the rest, and why the rest is rejected.
-/// `None` if there is no last good value.
+/// The accepted part of an update with the last good value of the rest, and why the rest is
+/// rejected. `None` if there is no last good value.
 pub(crate) type ReadClients = (Option<ClientAuth>, Vec<LoadError>);
 
 /// An update of which a part is rejected.
@@ -85,8 +85,8 @@ pub(crate) struct KnownClients<'a> {
     pub(crate) is_reload: bool,
     /// The copies, if they may be used.
     pub(crate) copies: Option<&'a SavedCredentials>,
-    /// The names of removed services with a waiting update. One of them may be the previous name of this
-    /// service. The copies of these services count, too.
+    /// The names of removed services with a waiting update. One of them may be the previous name of
+    /// this service. The copies of these services count, too.
     pub(crate) removed: &'a [&'a str],
     /// The newest versions that were in use.
     pub(crate) marks: &'a CrlMarks,
@@ -210,8 +210,8 @@ fn crl_files(files: CredentialFiles<'_>) -> impl Iterator<Item = ServiceFile<'_>
     files.crls.iter().map(move |crl| ServiceFile { files, key: CRLS, path: &crl.path })
 }
 
-/// Reads and verifies the CRLs. Returns those to use, whether they cover all that cannot be used, and
-/// the errors of the rest.
+/// Reads and verifies the CRLs. Returns those to use, whether they cover all that cannot be used,
+/// and the errors of the rest.
 fn read_crls(
     files: CredentialFiles<'_>,
     cas: &ClientCas,

@@ -48,8 +48,8 @@ pub(crate) struct CredentialSource {
     retry_at: Option<u64>,
     /// The units that were rejected at their last check.
     rejected: Vec<RejectedUnit>,
-    /// Whether copies of CAs or CRLs of clients are in use, because their files were rejected at the
-    /// start.
+    /// Whether copies of CAs or CRLs of clients are in use, because their files were rejected at
+    /// the start.
     has_copies: bool,
     /// Hold updates of CAs and CRLs that wait for the operator.
     pub(super) gates: ClientGates,
@@ -228,8 +228,8 @@ impl CredentialSource {
         LoadError::Tls { owner: self.config.files().owner(), key: "tls", source }
     }
 
-    /// How many of certificate, CAs and server names `config` shares, which may be this service under
-    /// another name; 0 if it shares neither the certificate nor the CAs.
+    /// How many of certificate, CAs and server names `config` shares, which may be this service
+    /// under another name; 0 if it shares neither the certificate nor the CAs.
     pub(super) fn likeness(&self, config: &CredentialTable) -> usize {
         let (one, other) = (self.config.files(), config.files());
         let files = [
@@ -256,8 +256,9 @@ impl Guarded for CredentialSource {
     }
 }
 
-/// The source in use with this `id`, of the kind of `config`. Otherwise, of the sources of this kind whose
-/// name is not among the `configured` ones, the one that is most like `config`; `None` if several are.
+/// The source in use with this `id`, of the kind of `config`. Otherwise, of the sources of this
+/// kind whose name is not among the `configured` ones, the one that is most like `config`; `None`
+/// if several are.
 pub(crate) fn former<'a>(
     in_use: &'a [CredentialSource],
     id: usize,

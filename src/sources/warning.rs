@@ -117,7 +117,7 @@ impl Warning {
     /// The products of primes on all lists for moduli of this size.
     pub(crate) fn oversize_products(bits: u64) -> Self {
         let text = format!(
-            "the lists have too many products of primes for moduli of {bits} bits, so that RSA keys of \
+            "the lists have too many products of primes for moduli of {bits} bits, so RSA keys of \
              this size are unchecked; remove products"
         );
         let event = "products of primes are too large to be checked";

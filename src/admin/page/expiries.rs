@@ -11,7 +11,8 @@ use crate::recent_hits::{AllHits, RecentHit, SERVER_AUTH};
 use crate::sources::{Expiry, ExpiryState};
 
 /// Maximum number of valid objects on the page, earliest first. Others have a row each, because the
-/// line about what needs attention links to it, and so has the acceptance of certificates for servers.
+/// line about what needs attention links to it, and so has the acceptance of certificates for
+/// servers.
 const MAX_VALID: usize = 20;
 
 /// An object that expires.

@@ -19,8 +19,8 @@ use crate::cli::CliError;
 use crate::cli::signature::{SignatureArgs, SignatureInfo};
 use crate::sources::FileRejection;
 
-/// Maximum size of a list, in bytes, 1 GiB: four times the default of the proxy. A larger file is an
-/// error before it is read.
+/// Maximum size of a list, in bytes, 1 GiB: four times the default of the proxy. A larger file is
+/// an error before it is read.
 const MAX_SIZE: u64 = 1 << 30;
 
 /// The format of a list file.

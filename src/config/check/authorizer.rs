@@ -26,7 +26,8 @@ impl Takes for AuthorizerConfig {
         let allow = raw.client_auth.allow.take();
         optional_clients(input, raw.client_auth.mode, &raw.policy, allow.as_deref());
         // The issuers in a question are not enough: a client leaves out those that the host has
-        // itself, HAProxy drops those that do not fit its buffer, and no host sends the trust anchor.
+        // itself, HAProxy drops those that do not fit its buffer, and no host sends the trust
+        // anchor.
         if raw.policy.judge == Depth::Chain && !raw.client_auth.has_cas() {
             let problem = "judge = \"chain\" needs client_auth.trust_anchors or client_auth.cas, because a question may lack issuers of the client; set one, or set judge = \"leaf\" for this authorizer";
             input.report_at("policy.judge", problem);

@@ -119,8 +119,8 @@ impl HttpConnection {
         Holder { client: self.open.client, class }
     }
 
-    /// Sets the window of each stream, in bytes. Returns whether the share of the client permits it;
-    /// otherwise nothing changes.
+    /// Sets the window of each stream, in bytes. Returns whether the share of the client permits
+    /// it; otherwise nothing changes.
     pub(super) fn set_window(&self, window: u32) -> bool {
         self.uploads.borrow_mut().set_window(window)
     }
@@ -211,8 +211,8 @@ impl RequestInFlight {
     }
 
     /// Takes the memory of the request from the client's share. Returns whether there is enough. A
-    /// tunnel takes a window as an upload does. A server of HTTP/2 may fill the window of its response
-    /// before the client reads.
+    /// tunnel takes a window as an upload does. A server of HTTP/2 may fill the window of its
+    /// response before the client reads.
     #[must_use]
     pub(crate) fn take_share(&mut self, is_tunnel: bool, has_http2_server: bool) -> bool {
         let window = if has_http2_server { RESPONSE_WINDOW as usize } else { 0 };

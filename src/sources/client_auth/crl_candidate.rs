@@ -1,4 +1,5 @@
-//! Checks a downloaded CRL file as a reload would, before it replaces the file that the proxy reads.
+//! Checks a downloaded CRL file as a reload would, before it replaces the file that the proxy
+//! reads.
 //!
 //! The CRLs in use are those in the configured files. With a readable state directory, the newest
 //! CRLs that were in use count as well.
@@ -78,8 +79,8 @@ pub fn check_crl_candidate(
     }
 }
 
-/// Checks the file for one service or authorizer. Returns the number of revoked certificates, and the
-/// positions of the lists of other CAs.
+/// Checks the file for one service or authorizer. Returns the number of revoked certificates, and
+/// the positions of the lists of other CAs.
 fn check(
     files: CredentialFiles<'_>,
     path: &Path,

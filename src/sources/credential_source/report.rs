@@ -141,8 +141,8 @@ impl CredentialSource {
         last_good.chain(self.credentials.warnings(files, now)).collect()
     }
 
-    /// Expiry of the certificate with this role that expires first, in seconds since the Unix epoch; 0
-    /// if it cannot be parsed.
+    /// Expiry of the certificate with this role that expires first, in seconds since the Unix
+    /// epoch; 0 if it cannot be parsed.
     fn expiry(&self, role: CertificateRole) -> Option<u64> {
         let certificates = self.credentials.certificates().filter(|(it, _)| *it == role);
         certificates.map(|(_, it)| spki::not_after(it).unwrap_or_default().as_secs()).min()

@@ -57,7 +57,7 @@ impl ServiceCredentials {
             (&*Vec::from_iter(algorithms), files.alternative)
             && first == second
         {
-            let problem = "its key has the same algorithm as tls.private_key, so that no client gets it; \
+            let problem = "its key has the same algorithm as tls.private_key, so no client gets it; \
                            issue one with another algorithm";
             let event = "alternative certificate is not used";
             let file = file("tls.alternative.certificate", path);
@@ -131,8 +131,8 @@ impl ServiceCredentials {
         unusable.chain(periods).collect()
     }
 
-    /// The warning that each of several CAs may vouch for a client that a rule names. Certificates of
-    /// one key are one CA.
+    /// The warning that each of several CAs may vouch for a client that a rule names. Certificates
+    /// of one key are one CA.
     fn unbound_cas(&self, files: CredentialFiles<'_>) -> Option<Warning> {
         let cas = &self.clients.get().cas;
         let (_, rules) = files.rules()?.summary();
@@ -169,8 +169,8 @@ impl ServiceCredentials {
         Some(Warning { place: Some(place), ..Warning::about_file(&file, event, &problem) })
     }
 
-    /// The CAs that have no CRL, if there are CRLs. A pin issues nothing. The certificates that such a
-    /// CA issues are rejected: all of them if no other CA has one.
+    /// The CAs that have no CRL, if there are CRLs. A pin issues nothing. The certificates that
+    /// such a CA issues are rejected: all of them if no other CA has one.
     ///
     /// With `revocation = "leaf"` a root that issues intermediates only needs no CRL. There is no
     /// warning for a trust anchor that issued one of the `intermediates`.

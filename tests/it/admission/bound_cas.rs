@@ -1,5 +1,6 @@
-//! CAs that may vouch for some names only (`client_auth.cas`): a client with a name of another CA is
-//! rejected in every way to connect. Each test shows first that the client is served without bounds.
+//! CAs that may vouch for some names only (`client_auth.cas`): a client with a name of another CA
+//! is rejected in every way to connect. Each test shows first that the client is served without
+//! bounds.
 //!
 //! Guards: `vouchers.check` in `crates/core/src/tls/client_verifier/search.rs`, `with_bound_cas` in
 //! `src/sources/client_auth.rs`, `files.bound_cas` and `kinds` in
@@ -196,7 +197,7 @@ fn a_client_that_its_ca_may_not_vouch_for_is_reported_without_an_entry_that_admi
     let output = keygate(&["report", "--config", admin.to_str().unwrap()]);
     let text = output_text(&output);
     assert!(text.contains("not_vouched") && !text.contains("spiffe = ["), "{text}");
-    // More than ten, so that the page names the cause.
+    // The page names the cause of more than ten rejections.
     (0..11).for_each(|_| drop(running.rejection(&forged)));
     let cause =
         "(not_vouched: 12): check client_auth.cas: see \"not_vouched\" in the log, with the CA and";

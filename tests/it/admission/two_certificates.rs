@@ -196,7 +196,7 @@ fn an_alternative_of_the_same_algorithm_is_a_warning() {
     {
         let (proxy, _) = start(kinds.0, kinds.1);
         let attention = proxy.status()["attention"].to_string();
-        assert_eq!(attention.contains("so that no client gets it"), is_warned, "{attention}");
+        assert_eq!(attention.contains("so no client gets it"), is_warned, "{attention}");
     }
 }
 

@@ -3,8 +3,8 @@
 //!
 //! Guards: `judge_strength` in `crates/core/src/guard.rs`, `weak_keys` in `src/config/check.rs`,
 //! `is_compromised` in `src/sources/credential_source/report.rs`, `judge_handshake` in
-//! `crates/core/src/tls/verifier.rs` (a check comes after the proof of possession), `cache::failed` in
-//! `crates/core/src/guard/weak.rs` (a key is checked once).
+//! `crates/core/src/tls/verifier.rs` (a check comes after the proof of possession), `cache::failed`
+//! in `crates/core/src/guard/weak.rs` (a key is checked once).
 
 use std::fs::write;
 use std::thread::{self, ScopedJoinHandle};

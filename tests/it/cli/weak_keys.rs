@@ -218,8 +218,8 @@ fn the_weak_keys_are_those_of_badkeys() {
     assert!(found("invalid") >= 8, "{}", found("invalid"));
 }
 
-/// The keys that badkeys is tested with are in its source package. They are not part of this project.
-/// The program in `docs/lists.md` writes the products of badkeys.
+/// The keys that badkeys is tested with are in its source package. They are not part of this
+/// project. The program in `docs/lists.md` writes the products of badkeys.
 #[test]
 fn the_test_keys_of_badkeys_have_its_verdicts() {
     let Some(python) = python_with("badkeys") else { return };

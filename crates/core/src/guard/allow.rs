@@ -65,8 +65,8 @@ named! {
 }
 
 impl AllowKind {
-    /// The key in `client_auth.cas` for a CA that may vouch for `name`, and its value there. A key has
-    /// none.
+    /// The key in `client_auth.cas` for a CA that may vouch for `name`, and its value there. A key
+    /// has none.
     fn bound(self, name: &str) -> Option<(&'static str, &str)> {
         match self {
             Self::CommonName | Self::Dns | Self::OrganizationalUnit => Some((self.as_str(), name)),

@@ -59,8 +59,8 @@ pub enum ListError {
 
 impl FingerprintList {
     /// Parses a list of one digest a line: a fingerprint, or `rsa-modulus:` or `ec-x:` and a
-    /// SHA-256, in hex or base64. `rsa-primes:`, the size of moduli in bits, a colon and a number in
-    /// hex is a product of primes that such moduli share. A comment begins with `#`.
+    /// SHA-256, in hex or base64. `rsa-primes:`, the size of moduli in bits, a colon and a number
+    /// in hex is a product of primes that such moduli share. A comment begins with `#`.
     ///
     /// # Errors
     /// Returns the first line that is neither a digest, nor empty, nor a comment, or that has

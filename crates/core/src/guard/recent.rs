@@ -2,8 +2,8 @@
 //!
 //! Each worker records the clients that it admits in its own shard. Other threads access a shard
 //! only while an update is tested. A shard is bounded: it holds the last 16,384 to 32,768 distinct
-//! clients, each with its certificates and with the hashes and fingerprints of the keys of its path.
-//! Long chains make it fewer.
+//! clients, each with its certificates and with the hashes and fingerprints of the keys of its
+//! path. Long chains make it fewer.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -49,8 +49,8 @@ pub struct MatchingClients {
     pub clients: Vec<(usize, RecentClient)>,
 }
 
-/// Number of clients in a generation, some 12 MiB, with RSA-4096 keys 20 MiB, with Ed25519 keys 28 MiB. A shard has two
-/// generations and drops the older one when the newer one is full.
+/// Number of clients in a generation, some 12 MiB, with RSA-4096 keys 20 MiB, with Ed25519 keys 28
+/// MiB. A shard has two generations and drops the older one when the newer one is full.
 const GENERATION: usize = 1 << 14;
 
 /// Maximum size of the certificates of a generation, 16 MiB: 16,384 chains of 1 KiB. A generation

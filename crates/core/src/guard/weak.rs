@@ -34,14 +34,14 @@ const MAX_EXPONENT_BITS: u64 = 3072;
 const SMALLEST_MODULUS: u32 = 6;
 
 named! {
-    /// A reason for which anybody can factor an RSA modulus or compute the private exponent. If a key
-    /// fails several checks, the first of them is reported.
+    /// A reason for which anybody can factor an RSA modulus or compute the private exponent. If a
+    /// key fails several checks, the first of them is reported.
     #[derive(serde::Deserialize)]
     #[serde(rename_all = "kebab-case")]
     pub enum WeakCheck {
-        /// The modulus is even, a square, a cube, a fifth power, or less than 6; or the public exponent
-        /// is even, 1, or not less than the modulus. A point of an elliptic curve is not on its curve, or
-        /// is an Ed25519 point of small order, for which anybody can sign.
+        /// The modulus is even, a square, a cube, a fifth power, or less than 6; or the public
+        /// exponent is even, 1, or not less than the modulus. A point of an elliptic curve is not
+        /// on its curve, or is an Ed25519 point of small order, for which anybody can sign.
         Invalid = "invalid",
         /// The modulus has a prime factor of at most 65537.
         SmallFactors = "small-factors",
@@ -51,7 +51,8 @@ named! {
         Fermat = "fermat",
         /// The private exponent is so small that Wiener's attack finds it.
         Wiener = "wiener",
-        /// So few bits of the modulus are set that its primes are polynomials with small coefficients.
+        /// So few bits of the modulus are set that its primes are polynomials with small
+        /// coefficients.
         Rsapoly = "rsapoly",
         /// The modulus has a prime of a product on a list.
         SharedPrimes = "shared-primes",

@@ -47,7 +47,8 @@ pub(super) struct IssuerKey<'a> {
     /// Subject of the CA: the content of the `Name`, without the outer SEQUENCE, as
     /// [`webpki::Cert::subject`] gives it.
     pub(super) name: &'a [u8],
-    /// SubjectPublicKeyInfo of the CA in DER, outer SEQUENCE included; `None` for any CA of the name.
+    /// SubjectPublicKeyInfo of the CA in DER, outer SEQUENCE included; `None` for any CA of the
+    /// name.
     pub(super) spki: Option<&'a [u8]>,
 }
 
@@ -58,8 +59,8 @@ pub struct Crls {
     by_issuer: HashMap<Box<[u8]>, Vec<LoadedList>>,
     /// Whether lists are configured, so that a certificate that no list covers is rejected.
     is_required: bool,
-    /// The issuers of lists that are not used, because they may sign no lists of the service, and the path
-    /// and SHA-256 of a file with a list of each.
+    /// The issuers of lists that are not used, because they may sign no lists of the service, and
+    /// the path and SHA-256 of a file with a list of each.
     unused: BTreeMap<Box<[u8]>, (PathBuf, [u8; 32])>,
     warnings: Vec<CrlWarning>,
 }
@@ -87,8 +88,8 @@ pub struct CrlChange {
 }
 
 impl Crls {
-    /// Checks that `issuer` has not revoked `certificate`, which `issuer` signed. Nothing is checked
-    /// if no lists are configured.
+    /// Checks that `issuer` has not revoked `certificate`, which `issuer` signed. Nothing is
+    /// checked if no lists are configured.
     ///
     /// # Errors
     /// Returns an error if the serial number is on a list of `issuer`, if no list covers the
@@ -150,8 +151,8 @@ impl Crls {
         self.has_list(ca) || self.unused.contains_key(ca.name)
     }
 
-    /// Whether a list of this CA for the certificates of CAs is in use, whichever it covers, or a list
-    /// that is not used names the CA: it may revoke them.
+    /// Whether a list of this CA for the certificates of CAs is in use, whichever it covers, or a
+    /// list that is not used names the CA: it may revoke them.
     pub(super) fn has_list_of_cas(&self, ca: IssuerKey<'_>) -> bool {
         self.unused.contains_key(ca.name) || self.lists_of(ca).any(RevocationList::may_cover_cas)
     }
@@ -225,8 +226,8 @@ impl Crls {
             && digests(self) == digests(other)
     }
 
-    /// The issuers with a list that `before` lacks. A list that is not used counts if `before` does not
-    /// name its issuer, because it rejects a pin of that issuer.
+    /// The issuers with a list that `before` lacks. A list that is not used counts if `before` does
+    /// not name its issuer, because it rejects a pin of that issuer.
     #[must_use]
     pub fn changes_since(&self, before: &Self) -> Vec<CrlChange> {
         let changes = self.by_issuer.iter().filter_map(|(issuer, lists)| {
@@ -285,8 +286,8 @@ impl Crls {
         }
     }
 
-    /// Raises `marks` to the versions of the lists, and records which of them are in use. While a file
-    /// has a list that is not used, its issuer has a mark, too, without names.
+    /// Raises `marks` to the versions of the lists, and records which of them are in use. While a
+    /// file has a list that is not used, its issuer has a mark, too, without names.
     pub fn raise(&self, marks: &mut CrlMarks) {
         marks.retain(|_, mark| !mark.issuer.is_empty() || !mark.ca.is_empty());
         marks.values_mut().for_each(|mark| mark.file = None);

@@ -67,7 +67,8 @@ const MAX_CANDIDATES: usize = 48;
 /// The use of a certificate among trust anchors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnchorKind {
-    /// A CA that another CA of the file, or an unbound one, issued. It completes paths, and ends none.
+    /// A CA that another CA of the file, or an unbound one, issued. It completes paths, and ends
+    /// none.
     Intermediate,
     /// A certificate that is no CA. It admits the client that has it, and issues nothing.
     Pin,
@@ -118,8 +119,9 @@ impl TrustAnchors {
         Self::from_files(certificates, Vec::new())
     }
 
-    /// Tells the certificates of several files apart. The CAs of `bound` files are bound to names: none
-    /// makes an intermediate of a certificate of another file, which would then have its bounds.
+    /// Tells the certificates of several files apart. The CAs of `bound` files are bound to names:
+    /// none makes an intermediate of a certificate of another file, which would then have its
+    /// bounds.
     ///
     /// # Errors
     /// Returns an error if there is no certificate, or one that cannot be a trust anchor.

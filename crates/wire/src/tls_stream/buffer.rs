@@ -119,8 +119,8 @@ impl Buffer {
         }
     }
 
-    /// Waits for bytes from `io`, and reads `limit` bytes at most, or [`Self::poll_limit`] if that is
-    /// less. 0 if the peer has closed.
+    /// Waits for bytes from `io`, and reads `limit` bytes at most, or [`Self::poll_limit`] if that
+    /// is less. 0 if the peer has closed.
     ///
     /// # Errors
     /// Returns an error if the read fails, or if the buffer is full.

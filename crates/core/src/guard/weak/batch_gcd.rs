@@ -13,8 +13,8 @@ use num_integer::Integer;
 
 use super::MAX_MODULUS_BITS;
 
-/// Room for products that are being computed, as a multiple of the size of all moduli. 25,000 moduli
-/// of 2048 bits took 219 MiB, of which the levels have 92.
+/// Room for products that are being computed, as a multiple of the size of all moduli. 25,000
+/// moduli of 2048 bits took 219 MiB, of which the levels have 92.
 const WORKING_ROOM: u64 = 24;
 
 /// Maximum number of pairs that are compared to find the primes of moduli whose primes are all
@@ -29,8 +29,8 @@ pub struct BatchGcd {
 }
 
 impl BatchGcd {
-    /// Adds a modulus, big-endian, that was not added before. Returns false, and adds nothing, if the
-    /// modulus is 0 or larger than any that is checked.
+    /// Adds a modulus, big-endian, that was not added before. Returns false, and adds nothing, if
+    /// the modulus is 0 or larger than any that is checked.
     pub fn add(&mut self, modulus: &[u8]) -> bool {
         let modulus = BigUint::from_bytes_be(modulus);
         let Some(zeros) = modulus.trailing_zeros() else { return false };

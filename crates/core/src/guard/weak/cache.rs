@@ -1,9 +1,10 @@
 //! The results of the checks of the keys that this thread has seen, in bounded memory.
 //!
-//! A result is a pure function of the key, and of the products of primes if they were checked, so it
-//! stays right for every snapshot with these products. Keys are found by their fingerprint. It is a SHA-256, so no key can be made that takes the result of another key.
-//! The set of a fingerprint depends on a secret of the process. A client therefore cannot direct
-//! keys at one set. A lookup that finds the key allocates nothing.
+//! A result is a pure function of the key, and of the products of primes if they were checked, so
+//! it stays right for every snapshot with these products. Keys are found by their fingerprint. It
+//! is a SHA-256, so no key can be made that takes the result of another key. The set of a
+//! fingerprint depends on a secret of the process. A client therefore cannot direct keys at one
+//! set. A lookup that finds the key allocates nothing.
 
 use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher, RandomState};
@@ -31,8 +32,8 @@ pub fn keys_checked() -> u64 {
 }
 
 /// The subset of `checks` that the key with this fingerprint fails. `compute` is called with the
-/// checks that have no result yet. `products` is the [`SharedPrimes::id`](super::SharedPrimes::id) of
-/// the products, of which only the last result is kept.
+/// checks that have no result yet. `products` is the [`SharedPrimes::id`](super::SharedPrimes::id)
+/// of the products, of which only the last result is kept.
 pub(super) fn failed(
     fingerprint: &Fingerprint,
     checks: WeakChecks,

@@ -17,8 +17,8 @@ const MIN_MODULUS_BITS: u64 = 512;
 /// Maximum size of the products for moduli of one size, in bits, 512 KiB. badkeys has 250 KiB for
 /// 1024 bits, and 77 KiB for 2048 bits.
 const MAX_PRODUCT_BITS: u64 = 1 << 22;
-/// Maximum of the size of the products times the size of the moduli, in bits: 256 KiB for 2048 bits.
-/// It bounds the time of a check to some 2 ms.
+/// Maximum of the size of the products times the size of the moduli, in bits: 256 KiB for 2048
+/// bits. It bounds the time of a check to some 2 ms.
 const MAX_WORK: u64 = 1 << 32;
 
 /// Products of primes, each for moduli of one size.
@@ -84,8 +84,8 @@ impl SharedPrimes {
         size > MAX_PRODUCT_BITS.min(MAX_WORK / bits.max(1))
     }
 
-    /// Number of primes of half the size of a modulus that the products have room for, of those that
-    /// `other` does not have.
+    /// Number of primes of half the size of a modulus that the products have room for, of those
+    /// that `other` does not have.
     #[must_use]
     pub fn count_without(&self, other: &Self) -> usize {
         let products = self.products.difference(&other.products);

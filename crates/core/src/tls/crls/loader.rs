@@ -26,11 +26,11 @@ pub struct CrlLoader<'a> {
     /// The lists in use. They are not verified again. The lists of a CA stay in use if its update
     /// is rejected, although they have expired.
     pub in_use: Option<&'a Crls>,
-    /// Whether the files were in use before. A left-over list of a removed CA is then no problem, not
-    /// even if no list is left.
+    /// Whether the files were in use before. A left-over list of a removed CA is then no problem,
+    /// not even if no list is left.
     pub is_reload: bool,
-    /// Whether the files are copies of files in use. A list in them counts only if `marks` have it and
-    /// no older version of it: another list of its file may be in use while it waits.
+    /// Whether the files are copies of files in use. A list in them counts only if `marks` have it
+    /// and no older version of it: another list of its file may be in use while it waits.
     pub are_copies: bool,
     /// The lists so far.
     crls: Crls,
@@ -57,18 +57,20 @@ pub struct CrlUpdate {
 struct CrlProblem {
     path: PathBuf,
     source: TlsFileError,
-    /// Name of the CA that signed the list, without the outer SEQUENCE. `None` for a file, and for a
-    /// list that anybody may have made: it must not hold back the lists of the CA that it names.
+    /// Name of the CA that signed the list, without the outer SEQUENCE. `None` for a file, and for
+    /// a list that anybody may have made: it must not hold back the lists of the CA that it names.
     issuer: Option<Box<[u8]>>,
 }
 
-/// Maximum number of lists of other CAs in a file. Each has a log line, and a mark in the state file.
+/// Maximum number of lists of other CAs in a file. Each has a log line, and a mark in the state
+/// file.
 const MAX_UNUSED: usize = 256;
 
 /// The name and the key of a CA.
 type Ca<'a> = (&'a [u8], &'a [u8]);
 
-/// A list of a file, or its problem and the name of the CA that signed it, or of a CA that is unknown.
+/// A list of a file, or its problem and the name of the CA that signed it, or of a CA that is
+/// unknown.
 type ReadList = Result<Arc<RevocationList>, (CrlError, Option<Box<[u8]>>)>;
 
 impl<'a> CrlLoader<'a> {
@@ -99,8 +101,9 @@ impl<'a> CrlLoader<'a> {
     }
 
     /// Adds the lists in the content of the file at `path`, PEM or DER. Lists of other CAs are not
-    /// used. Nothing in the file is used if its PEM is broken, if it holds no list, one whose issuer
-    /// cannot be read, or more than 256 of other CAs, or if another part of it may hold a list.
+    /// used. Nothing in the file is used if its PEM is broken, if it holds no list, one whose
+    /// issuer cannot be read, or more than 256 of other CAs, or if another part of it may hold a
+    /// list.
     pub fn add(&mut self, path: &Path, content: &[u8]) {
         let lists = match self.read(without_byte_order_mark(content)) {
             Ok(lists) => lists,
@@ -317,9 +320,9 @@ impl<'a> CrlLoader<'a> {
 
     /// The version of a list that was in use and is newer than `list`, which would take its place.
     ///
-    /// A list of all certificates takes the place of the lists of distribution points that are gone.
-    /// RFC 5280, 5.2.3, numbers the lists of each scope by itself, so that the date counts. The
-    /// number counts too if no earlier list of all certificates is known.
+    /// A list of all certificates takes the place of the lists of distribution points that are
+    /// gone. RFC 5280, 5.2.3, numbers the lists of each scope by itself, so that the date counts.
+    /// The number counts too if no earlier list of all certificates is known.
     fn newer_mark(&self, list: &RevocationList, added: &[&LoadedList]) -> Option<CrlVersion> {
         let version = list.version;
         let own = self.marks.get(&list.id).map(|mark| mark.version);
