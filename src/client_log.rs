@@ -143,8 +143,15 @@ impl RefusalLog {
         service: &str,
         leaf: &CertificateDer<'_>,
         stage: JudgedAt,
+        error: &str,
     ) {
-        self.recent_hits.record(RecentHit::not_vouched(address, service, leaf, stage));
+        self.recent_hits.record(RecentHit::not_vouched(
+            address,
+            service,
+            leaf,
+            stage,
+            &bounded(error),
+        ));
     }
 
     /// Logs a question whose certificate cannot be used. `reason` is in words, `leaf` is the

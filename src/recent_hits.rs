@@ -112,9 +112,12 @@ pub struct RecentHit {
     /// The filter or list that contains the key, or the check that it fails.
     #[serde(flatten)]
     pub source: HitSource,
-    /// SubjectPublicKeyInfo (DER, in JSON as base64) of the key that is in a filter: the client's
-    /// own, or the key of the issuer that was found. A source of proofs can be asked about it
-    /// elsewhere.
+    /// The CA and the name that it may not vouch for, for `not_vouched`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// SubjectPublicKeyInfo (DER, in JSON as base64) of the key that is in a filter or weak: the
+    /// client's own, or the key of the issuer that was found. A source of proofs can be asked about
+    /// it elsewhere, and primes of a weak key can be searched for.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "base64")]
     pub spki: Option<Box<[u8]>>,
     /// When the client was first seen.
@@ -185,9 +188,10 @@ impl HitSource {
     }
 }
 
-/// The SubjectPublicKeyInfo of the key in `chain` that is in a filter or confirmed.
+/// The SubjectPublicKeyInfo of the key in `chain` that is in a filter, confirmed or weak.
 fn found_spki(chain: &[&CertificateDer<'_>], verdict: &Verdict) -> Option<Box<[u8]>> {
-    let is_in_question = verdict.hit().is_some() || verdict.proof().is_some();
+    let is_in_question =
+        verdict.hit().is_some() || verdict.proof().is_some() || verdict.weakness().is_some();
     let certificate = chain.get(verdict.position().filter(|_| is_in_question)?)?;
     spki::of_certificate(certificate).ok().map(Into::into)
 }
@@ -217,6 +221,7 @@ impl RecentHit {
             address,
             client: chain.first().map(|leaf| CertificateSummary::new(leaf)),
             source: HitSource::new(chain, verdict),
+            error: None,
             spki: found_spki(chain, verdict),
             first_seen: now,
             last_seen: now,
@@ -224,18 +229,21 @@ impl RecentHit {
         }
     }
 
-    /// A client that is seen now, and whose CA may not vouch for a name of its certificate.
+    /// A client that is seen now, and whose CA may not vouch for a name of its certificate. `error`
+    /// has both, bounded.
     pub(crate) fn not_vouched(
         address: Option<IpAddr>,
         service: &str,
         leaf: &CertificateDer<'_>,
         judged_at: JudgedAt,
+        error: &str,
     ) -> Self {
         let (verdict, decision) = (Verdict::Unchecked, Decision::Reject);
         let names = NameCheck::NotChecked;
         let judgement = Judgement { reason: verdict.kind(), verdict, decision, names };
         let hit = Self::new(address, service, &[leaf], &judgement, judged_at);
-        Self { result: Some(HandshakeResult::NotVouched.as_str()), ..hit }
+        let result = Some(HandshakeResult::NotVouched.as_str());
+        Self { result, error: Some(error.to_owned()), ..hit }
     }
 
     /// The client of this hit, whose certificate is for servers only.

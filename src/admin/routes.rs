@@ -67,7 +67,11 @@ pub(super) async fn respond(
         "/page.css" => typed("text/css; charset=utf-8", include_str!("page.css").to_owned()),
         "/page.js" => typed("text/javascript; charset=utf-8", include_str!("page.js").to_owned()),
         "/key-uses" => {
-            let worker = page::search::parameter(request.uri().query(), "worker").parse().ok();
+            let worker = page::search::parameter(request.uri().query(), "worker").parse();
+            let Ok(worker) = worker else {
+                let remedy = "the number of a worker is missing; ask for /key-uses?worker=0";
+                return text(StatusCode::BAD_REQUEST, remedy);
+            };
             let clients = state.sources.key_uses.json(worker);
             rendered("application/json", clients.map(|json| json + "\n"))
         }

@@ -300,7 +300,8 @@ impl AskConnection {
         };
         if let (Unusable::NotVouched, Some(leaf)) = (unusable, leaf) {
             let (client, authorizer) = (question.client, &authorizer.config.name);
-            self.worker.log.remember_not_vouched(client, authorizer, leaf, JudgedAt::Asked);
+            let error = error.as_deref().unwrap_or_default();
+            self.worker.log.remember_not_vouched(client, authorizer, leaf, JudgedAt::Asked, error);
         }
         self.worker.log.unusable(&asked, leaf, (word, unusable.reason()), error.as_deref());
         denial(unusable.reason())

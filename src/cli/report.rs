@@ -64,6 +64,8 @@ struct ReportedHit {
     /// `not_allowed` for a client that no rule names, `not_vouched` for one whose CA may not vouch
     /// for it.
     result: Option<String>,
+    /// The CA and the name that it may not vouch for, for `not_vouched`.
+    error: Option<String>,
     /// `null` if the host that asked an authorizer did not send it.
     address: Option<String>,
     /// Empty without a certificate.
@@ -144,10 +146,13 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     Ok(Exit::Done)
 }
 
+/// More workers than a process has. Another version may respond to every number.
+const MAX_WORKERS: usize = 1 << 12;
+
 /// The clients of each service that were admitted since `from`, last seen first.
 fn admitted(client: &AdminClient, from: u64) -> Result<Vec<KeyUse>, AdminError> {
     let mut clients = Vec::new();
-    for worker in 0_usize.. {
+    for worker in 0..MAX_WORKERS {
         let path = format!("/key-uses?worker={worker}");
         let Some(of_worker) = client.get_json::<Option<Vec<KeyUse>>>(&path)? else { break };
         clients.extend(of_worker.into_iter().filter(|it| it.last_seen >= from));
@@ -267,6 +272,9 @@ impl std::fmt::Display for ReportedHit {
             "    service {service}, {reason}, {action}, {times} from {first} to {last}, last from \
              {address}"
         )?;
+        if let Some(error) = &self.error {
+            write!(formatter, "\n    {}", printable(error))?;
+        }
         if let Some(fingerprint) = &self.found_fingerprint {
             let subject = printable(self.found_subject.as_deref().unwrap_or_default());
             write!(formatter, "\n    found key {fingerprint}  {subject}, an issuer of the client")?;

@@ -58,7 +58,8 @@ impl RefusalLog {
             (failed.result, failed.service, failed.leaf)
         {
             let (address, stage) = (Some(failed.peer.ip()), JudgedAt::FullHandshake);
-            self.remember_not_vouched(address, &service.config.name, leaf, stage);
+            let error = failed.error.map(tls::explain).unwrap_or_default();
+            self.remember_not_vouched(address, &service.config.name, leaf, stage, &error);
         }
         let now = Instant::now();
         let permitted = self.failures.permit(self.failure_key(failed, now), now);

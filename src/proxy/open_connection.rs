@@ -212,10 +212,12 @@ impl OpenConnection {
             self.evict(rejection);
         }
         self.state.check(now);
-        if self.state.kind.get() == ConnectionKind::Http2 && !ledger::is_nearly_empty() {
-            let holder = Holder { client: self.client, class: BufferClass::Tls };
-            // Frames beyond the share are not read.
-            (!holder.has_share()).then(|| self.state.check_close());
+        let holder = Holder { client: self.client, class: BufferClass::Tls };
+        if self.state.kind.get() == ConnectionKind::Http2
+            && !ledger::is_nearly_empty()
+            && !holder.has_share()
+        {
+            self.state.check_close(); // frames beyond the share are not read
         }
         !self.is_evicted.get() && self.identity.is_due_for_check(time)
     }
@@ -336,7 +338,8 @@ impl OpenConnection {
             let result = HandshakeResult::of(&error);
             if let (HandshakeResult::NotVouched, Some(leaf)) = (result, self.identity.leaf()) {
                 let (address, stage) = (Some(peer.ip()), JudgedAt::Reload);
-                refusal_log.remember_not_vouched(address, name, leaf, stage);
+                let error = tls::tls_error(&error);
+                refusal_log.remember_not_vouched(address, name, leaf, stage, &error);
             }
             let (result, error) = (result.as_str(), tls::tls_error(&error));
             info!(%peer, service = %name, result, error, "client certificate is no longer accepted, closing connection");

@@ -15,7 +15,7 @@ use super::client_gates::{ClientGates, ClientUpdate};
 use super::credential_files::{CredentialFiles, CredentialTable};
 use super::gate::AcceptError;
 use super::service_credentials::{
-    ServiceCredentials, UpstreamCredentials, read_asker_ca, read_pair,
+    ALTERNATIVE, SERVER, ServiceCredentials, UpstreamCredentials, read_asker_ca, read_pair,
 };
 use super::source_set::Source;
 use super::waiting::Guarded;
@@ -172,13 +172,13 @@ impl Source for CredentialSource {
                 CredentialUnit::Server,
                 now,
                 |it| &mut it.server,
-                |files, _| read_pair(files, false),
+                |files, _| read_pair(files, files.server, SERVER),
             ),
             self.refresh_unit(
                 CredentialUnit::AlternativeServer,
                 now,
                 |it| &mut it.alternative,
-                |files, _| read_pair(files, true),
+                |files, _| read_pair(files, files.alternative, ALTERNATIVE),
             ),
             self.refresh_unit(
                 CredentialUnit::AskerCa,

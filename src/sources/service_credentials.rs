@@ -2,7 +2,7 @@
 
 mod warnings;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use keygate_core::guard::AllowRules;
@@ -74,8 +74,9 @@ impl ServiceCredentials {
         context: LoadContext<'_>,
     ) -> Result<(Self, Option<LoadErrors>), LoadErrors> {
         let [of_server, of_alternative] = files.of_servers();
-        let server = load(of_server, context, || read_pair(files, false));
-        let alternative = load(of_alternative, context, || read_pair(files, true));
+        let server = load(of_server, context, || read_pair(files, files.server, SERVER));
+        let alternative =
+            load(of_alternative, context, || read_pair(files, files.alternative, ALTERNATIVE));
         let server = both(server, alternative);
         let has_same_files =
             before.is_some_and(|(_, known)| known.of_clients() == files.of_clients());
@@ -177,23 +178,25 @@ fn load<T>(
     LastGood::load(paths, context.now, context.max_wait, read)
 }
 
-/// The own certificate and its key, or the alternative ones; `None` without them.
+/// The keys of the configuration for the own certificate and its key.
+pub(super) const SERVER: [&str; 2] = ["tls.certificate", "tls.private_key"];
+/// The keys of the configuration for the alternative certificate and its key.
+pub(super) const ALTERNATIVE: [&str; 2] =
+    ["tls.alternative.certificate", "tls.alternative.private_key"];
+
+/// The certificate and its key at `paths`, which these keys of the configuration name; `None`
+/// without them.
 ///
 /// # Errors
 /// Returns the errors of both files, or one if they do not belong together.
 pub(super) fn read_pair(
     files: CredentialFiles<'_>,
-    is_alternative: bool,
+    paths: Option<(&Path, &Path)>,
+    [certificate_key, private_key_key]: [&'static str; 2],
 ) -> Result<Option<KeyPair>, LoadErrors> {
-    let alternative = ["tls.alternative.certificate", "tls.alternative.private_key"];
-    let (paths, keys) = match is_alternative {
-        false => (files.server, ["tls.certificate", "tls.private_key"]),
-        true => (files.alternative, alternative),
-    };
     let Some((certificate, private_key)) = paths else { return Ok(None) };
-    let [certificate, private_key] = [(keys[0], certificate), (keys[1], private_key)]
-        .map(|(key, path)| ServiceFile { files, key, path });
-    KeyPair::read(certificate, private_key).map(Some)
+    let file = |key, path| ServiceFile { files, key, path };
+    KeyPair::read(file(certificate_key, certificate), file(private_key_key, private_key)).map(Some)
 }
 
 /// The CAs of the peers that ask an authorizer; `None` if there are none.

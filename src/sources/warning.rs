@@ -114,14 +114,24 @@ impl Warning {
         Self::new(kind, name, event, format!("{kind} {name:?}: {problem}"))
     }
 
-    /// The products of primes on all lists for moduli of this size.
+    /// Products of primes for moduli of this size were left out.
     pub(crate) fn oversize_products(bits: u64) -> Self {
         let text = format!(
-            "the lists have too many products of primes for moduli of {bits} bits, so RSA keys of \
-             this size are unchecked; remove products"
+            "the lists have too many products of primes for moduli of {bits} bits; those of later lists \
+             are left out, and RSA keys of this size without a prime of the others are unchecked; \
+             remove products"
         );
-        let event = "products of primes are too large to be checked";
+        let event = "products of primes are left out";
         Self { event, ..Self::configuration(text) }
+    }
+
+    /// Lists without keys, and no filter.
+    pub(crate) fn products_alone() -> Self {
+        let text = "the lists have products of primes and no keys, and there is no filter, so every \
+                    other key is unchecked, which policy.on_unchecked rejects if it is not set; add a \
+                    filter or a list of keys";
+        let event = "only products of primes are configured";
+        Self { event, ..Self::configuration(text.to_owned()) }
     }
 
     /// A service or authorizer. `text` names it.

@@ -83,7 +83,9 @@ impl Guard {
     /// A guard that looks keys up in this list alone. Its products of primes count.
     #[must_use]
     pub fn of_list(list: ExactList) -> Self {
-        Self { weak_checks: WeakChecks::SHARED_PRIMES, ..Self::default() }.with_lists([list])
+        let checks = list.primes().map(|_| WeakChecks::SHARED_PRIMES);
+        let weak_checks = checks.unwrap_or(WeakChecks::NONE);
+        Self { weak_checks, ..Self::default() }.with_lists([list])
     }
 
     /// Looks an RSA key up in the filter with this name with `exponents` besides the presented one.
@@ -102,8 +104,8 @@ impl Guard {
     #[must_use]
     pub fn with_lists(self, lists: impl IntoIterator<Item = impl Into<ExactList>>) -> Self {
         let lists: Vec<ExactList> = lists.into_iter().map(Into::into).collect();
-        let primes = lists.iter().filter_map(ExactList::primes).cloned();
-        let shared_primes = primes.reduce(|all, primes| all.union(&primes));
+        let primes = SharedPrimes::of_all(lists.iter().filter_map(ExactList::primes));
+        let shared_primes = Some(primes).filter(|it| !it.is_empty());
         Self { exact: self.exact.with_lists(lists), shared_primes, ..self }.with_all_exponents()
     }
 
@@ -130,10 +132,16 @@ impl Guard {
         Self { weak_checks, ..self }
     }
 
-    /// A size of moduli for which the products of all lists are too large to be checked.
+    /// The sizes of moduli, in bits, for which products of primes are left out because those of all
+    /// lists are too large together.
+    pub fn oversize_products(&self) -> impl Iterator<Item = u64> {
+        self.shared_primes.iter().flat_map(|it| it.oversize()).copied()
+    }
+
+    /// Whether keys are looked up in products of primes and in nothing else.
     #[must_use]
-    pub fn oversize_products(&self) -> Option<u64> {
-        self.shared_primes.as_ref()?.oversize()
+    pub fn has_products_alone(&self) -> bool {
+        self.shared_primes.is_some() && self.filters.is_empty() && !self.exact.can_list()
     }
 
     /// The checks of RSA keys.

@@ -56,6 +56,8 @@ pub(super) struct HitRow<'a> {
     /// The filter or list that has the key, or the check that it fails, after "found"; empty if
     /// there is none.
     pub(super) found: String,
+    /// The CA and the name that it may not vouch for; empty if that is not the reason.
+    pub(super) error: &'a str,
     /// Name of the proof of a confirmed key; empty without one.
     pub(super) proof: &'a str,
     /// Subject and fingerprint of the issuer whose key was found; empty if it is the client's own.
@@ -147,6 +149,7 @@ fn hit_row(hit: &RecentHit, now: u64) -> HitRow<'_> {
         found: (found_in.map(|list| format!("in {list}{finding}")))
             .or(by_check)
             .unwrap_or_default(),
+        error: hit.error.as_deref().unwrap_or_default(),
         proof: source.proof.as_deref().unwrap_or_default(),
         found_subject: source.found_subject.as_deref().unwrap_or_default(),
         found_fingerprint: source.found_fingerprint.as_deref().unwrap_or_default(),

@@ -11,8 +11,8 @@ use crate::recent_hits::{AllHits, RecentHit, SERVER_AUTH};
 use crate::sources::{Expiry, ExpiryState};
 
 /// Maximum number of valid objects on the page, earliest first. Others have a row each, because the
-/// line about what needs attention links to it, and so has the acceptance of certificates for
-/// servers.
+/// line about what needs attention links to it. The acceptance of certificates for servers always
+/// has a row.
 const MAX_VALID: usize = 20;
 
 /// An object that expires.

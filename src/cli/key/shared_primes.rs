@@ -64,19 +64,22 @@ pub(super) fn run(inputs: &InputArgs, as_json: bool) -> Result<Exit, CliError> {
             output.json(&json!({ "keys": keys }))?;
             continue;
         }
-        let (count, rest) = match keys.len() {
-            1 => (1, "shares primes with other keys of the inputs"),
-            count => (count as u64, "share a prime"),
-        };
-        output.line(format_args!("{} {rest}", counted(count, "key")))?;
+        match group.len() {
+            1 => output.line("1 modulus shares primes with others of the inputs"),
+            _ => output.line(format_args!("{} share a prime", counted(keys.len() as u64, "key"))),
+        }?;
         keys.iter().try_for_each(|key| {
             let KeyFields { algorithm, fingerprint, .. } = key.fields();
             output.line(format_args!("  {fingerprint} {algorithm} {}", key.position()))
         })?;
     }
     output.flush()?;
+    if moduli == 0 {
+        print_error(&"no RSA key is in the inputs");
+    }
     let exit = if groups.is_empty() { Exit::Done } else { Exit::Found };
-    Ok(if unusable > 0 && groups.is_empty() { Exit::Incomplete } else { counts.exit(exit) })
+    let is_incomplete = groups.is_empty() && (unusable > 0 || moduli == 0);
+    Ok(if is_incomplete { Exit::Incomplete } else { counts.exit(exit) })
 }
 
 /// Shows the progress on a terminal.

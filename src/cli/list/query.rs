@@ -34,10 +34,9 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         let listing = verdict.listing();
         Ok(FileVerdict {
             name: verdict.as_str(),
-            encoding: match verdict.weakness() {
-                Some(_) => Some(Encoding::RsaModulus), // it has a prime of the list
-                None => listing.map(|listing| listing.encoding),
-            },
+            encoding: listing.map(|listing| listing.encoding).or_else(|| {
+                verdict.weakness().map(|_| Encoding::RsaModulus) // it has a prime of the list
+            }),
             finding: Some(listing.and_then(|listing| listing.finding.clone())),
         })
     })

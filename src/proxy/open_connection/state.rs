@@ -39,7 +39,7 @@ pub(crate) struct ConnectionState {
     blocked_since: Cell<Option<Instant>>,
     /// Whether the client has sent `close_notify`, and all bytes before it were read.
     pub(crate) client_has_closed: Cell<bool>,
-    /// Whether the next flush looks for the close of the client.
+    /// Whether the next flush, or over HTTP/2 the next poll, looks for the close of the client.
     pub(crate) close_check: Cell<bool>,
     /// The close that the connection must carry out at its next poll.
     close: Cell<Option<Close>>,

@@ -50,9 +50,11 @@ impl Loader {
         let own_keys = self.own_keys.iter().map(Warning::own_key);
         let filters = self.sources.filters.iter().flat_map(|filter| filter.warnings(now));
         let lists = self.sources.lists.iter().flat_map(|list| list.warnings(now));
-        let products = self.sources.guard_without_exceptions().oversize_products();
-        let products = products.map(Warning::oversize_products);
-        credentials.chain(own_keys).chain(filters).chain(lists).chain(products).collect()
+        let guard = self.sources.guard_without_exceptions();
+        let products = guard.oversize_products().map(Warning::oversize_products);
+        let alone = guard.has_products_alone().then(Warning::products_alone);
+        let all = credentials.chain(own_keys).chain(filters).chain(lists);
+        all.chain(products).chain(alone).collect()
     }
 
     /// Time until the next exception or CRL expires, or a CRL that is dated in the future is due.

@@ -191,12 +191,18 @@ fn a_client_that_its_ca_may_not_vouch_for_is_reported_without_an_entry_that_admi
     // An entry for the forged name would open the hole.
     let page = running.admin("/").1;
     assert!(page.contains("not_vouched") && !page.contains("spiffe = ["), "{page}");
+    assert!(!page.contains("to admit") && !page.contains("<pre>"), "{page}");
+    let why = "the CA CN=Test CA may not vouch for the URI name \"spiffe://bar.example/orders\"";
+    let shown = |text: &str| text.replace("&#34;", "\"").contains(why);
+    assert!(client["error"].as_str().is_some_and(shown) && shown(&page), "{client}, {page}");
+    assert!(shown(&running.admin("/status.txt").1));
     let address = format!("[admin]\nlisten = {:?}\n", running.admin_address().to_string());
     write(running.pki.path("admin.toml"), address).unwrap();
     let admin = running.pki.path("admin.toml");
     let output = keygate(&["report", "--config", admin.to_str().unwrap()]);
     let text = output_text(&output);
     assert!(text.contains("not_vouched") && !text.contains("spiffe = ["), "{text}");
+    assert!(shown(&text), "{text}");
     // The page names the cause of more than ten rejections.
     (0..11).for_each(|_| drop(running.rejection(&forged)));
     let cause =

@@ -128,11 +128,15 @@ fn lists_with_too_many_products_leave_keys_of_the_size_unchecked_with_a_warning(
         let product = (BigUint::from(1_u32) << (kib << 13)) + added;
         write(proxy.pki.path(name), format!("rsa-primes:2048:{product:x}\n")).unwrap();
     };
-    write_list("one.txt", 200, 1);
+    let primes = [prime(1024), prime(1024)];
+    let weak = RsaKey::new(primes.clone()).client(&proxy.pki, "weak");
+    let product: BigUint = ((BigUint::from(1_u32) << (200 << 13)) + 1_u32) * &primes[0];
+    write(proxy.pki.path("one.txt"), format!("rsa-primes:2048:{product:x}\n")).unwrap();
     write_list("two.txt", 10, 3);
     let pki = proxy.pki.path("two.txt");
     let proxy = proxy.start();
     proxy.admits(&client);
+    proxy.rejects(&weak);
     assert_eq!(proxy.status()["attention"], json!([]));
     let product: BigUint = (BigUint::from(1_u32) << (100 << 13)) + 3_u32;
     write(&pki, format!("rsa-primes:2048:{product:x}\n")).unwrap();
@@ -140,6 +144,9 @@ fn lists_with_too_many_products_leave_keys_of_the_size_unchecked_with_a_warning(
     proxy.rejects(&client);
     proxy.wait_for("the client", |line| line["verdict"] == "unchecked");
     proxy.admits(&proxy.good);
+    // A later list does not take the products of an earlier one away.
+    proxy.rejects(&weak);
+    proxy.wait_for("the weak client", |line| line["check"] == "shared-primes");
     let attention = proxy.status()["attention"].to_string();
     assert!(
         attention.contains("too many products of primes for moduli of 2048 bits"),

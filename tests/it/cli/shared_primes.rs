@@ -94,6 +94,14 @@ fn a_modulus_that_is_too_large_and_an_input_without_keys_are_reported() {
     assert!(told.contains("keys.txt:1: a modulus of this size is not searched"), "{told}");
     write(bench.path("empty.txt"), "nothing\n").unwrap();
     bench.run(3, &["--shared-primes", "empty.txt"]);
+    // Without an RSA key nothing is known about the fleet.
+    let ec = rcgen::KeyPair::generate().unwrap().public_key_pem();
+    write(bench.path("ec.pem"), ec).unwrap();
+    write(bench.path("report.json"), json!({ "verdict": "clean" }).to_string()).unwrap();
+    for input in ["ec.pem", "report.json"] {
+        let told = problem(&bench.run(3, &["--shared-primes", input]));
+        assert!(told.contains("no RSA key is in the inputs"), "{told}");
+    }
 }
 
 #[test]

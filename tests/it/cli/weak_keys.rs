@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use data_encoding::BASE64;
+use keygate_core::spki::{Fingerprint, PublicKey};
 use num_bigint::BigUint;
 use serde_json::{Value, json};
 
@@ -299,6 +300,19 @@ fn a_list_of_products_finds_keys_of_each_size_on_the_command_line() {
     let ec = rcgen::KeyPair::generate().unwrap().public_key_pem();
     write(bench.path("ec.pem"), ec).unwrap();
     assert_eq!(bench.json(5, &["query", "products.txt", "ec.pem"])[0]["verdict"], "unchecked");
+    // A list with the fingerprint of the key as well, and one without products.
+    let spki = spki_of(&(prime(512) * 3_u32), &65_537_u32.into());
+    write(bench.path("key.txt"), BASE64.encode(&spki)).unwrap();
+    let bits = PublicKey::parse(&spki).rsa_numbers().map(|it| BigUint::from_bytes_be(it.modulus));
+    let fingerprint = Fingerprint::of(&spki);
+    let both = format!("{fingerprint}\nrsa-primes:{}:3\n", bits.unwrap().bits());
+    write(bench.path("both.txt"), both).unwrap();
+    let row = &bench.json(1, &["query", "both.txt", "key.txt"])[0];
+    assert_eq!((&row["verdict"], &row["encoding"]), (&json!("listed"), &json!("presented")));
+    let large = spki_of(&((BigUint::from(1_u32) << 8193) - 1_u32), &65_537_u32.into());
+    write(bench.path("large.txt"), BASE64.encode(&large)).unwrap();
+    write(bench.path("digests.txt"), fingerprint.to_string()).unwrap();
+    assert_eq!(bench.json(0, &["query", "digests.txt", "large.txt"])[0]["verdict"], "clean");
 }
 
 /// `number` without the factors that `other` has as well.

@@ -15,6 +15,8 @@ pub(super) struct ExactKeys {
     has_fingerprints: bool,
     /// Whether the digest of a number could be found.
     has_numbers: bool,
+    /// Whether a list may have a key of any kind.
+    can_list: bool,
 }
 
 impl ExactKeys {
@@ -31,12 +33,13 @@ impl ExactKeys {
         let has_fingerprints =
             exceptions.has_fingerprints() || lists.iter().any(ExactList::has_fingerprints);
         let has_numbers = exceptions.has_numbers() || lists.iter().any(ExactList::has_numbers);
-        Self { has_fingerprints, has_numbers, ..self }
+        let can_list = lists.iter().any(|it| it.primes().is_none() || it.has_fingerprints());
+        Self { has_fingerprints, has_numbers, can_list, ..self }
     }
 
     /// Whether there is a list that may have a key of any kind.
     pub(super) fn can_list(&self) -> bool {
-        self.lists.iter().any(|list| list.primes().is_none() || list.has_fingerprints())
+        self.can_list
     }
 
     /// Whether fingerprints must be looked up.

@@ -39,7 +39,7 @@ pub enum ListError {
     },
     /// The line begins with `rsa-primes:`, and is no product.
     #[error(
-        "line {line}: not a product of primes; write rsa-primes:, the size of the moduli in bits, a colon, and an odd number in hex; the numbers for 2048 bits have at most 256 KiB, for other sizes 512 KiB times 1024 by the size"
+        "line {line}: not a product of primes; write rsa-primes:, the size of the moduli in bits, a colon, and an odd number in hex; the numbers for one size have at most 512 KiB, and above 1024 bits 2^32 by the size in bits"
     )]
     NotAProduct {
         /// Number of the line.
@@ -215,7 +215,7 @@ impl ExactList {
     pub(super) fn primes(&self) -> Option<&SharedPrimes> {
         match self {
             Self::Badkeys(_) => None,
-            Self::Fingerprints(list) => Some(&list.primes).filter(|it| it.count() > 0),
+            Self::Fingerprints(list) => Some(&list.primes).filter(|it| !it.is_empty()),
         }
     }
 

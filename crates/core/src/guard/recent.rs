@@ -12,7 +12,7 @@ use std::time::SystemTime;
 use rustls::pki_types::CertificateDer;
 use smallvec::SmallVec;
 
-use super::{Decision, Depth, Guard, Policy, RecordedKey, WeakChecks};
+use super::{Decision, Depth, Guard, Policy, RecordedKey, WeakCheck, WeakChecks};
 use crate::pkbf::KeyHash;
 use crate::spki::{self, Fingerprint};
 
@@ -96,11 +96,17 @@ impl RecentClient {
                 { self.keys.iter().take(judged) }.map(|key| guard.judge_recorded(key, primes, now));
             verdicts.any(|verdict| policy.decide(&verdict) == Decision::Reject)
         };
+        let counts_products = [policy.on_weak, policy.on_unchecked].contains(&Decision::Reject)
+            && guard.weak_checks.contains(WeakCheck::SharedPrimes);
         let is_named =
             policy.allow.as_ref().is_none_or(|rules| rules.admit(self.presented.first()));
         !is_named
             || rejects(None)
-            || guard.shared_primes.as_ref().is_some_and(|it| rejects(Some(it)))
+            || guard
+                .shared_primes
+                .as_ref()
+                .filter(|_| counts_products)
+                .is_some_and(|it| rejects(Some(it)))
     }
 
     /// The certificates that the client presented last, leaf first.

@@ -43,7 +43,8 @@ impl RecordedKey {
         let (Some(_), Some(modulus)) = (primes, &self.modulus) else { return self.strength };
         let checks = checks.intersection(WeakChecks::SHARED_PRIMES);
         let numbers = RsaNumbers { modulus, exponent: &[] }; // the exponent is of no product
-        let name = || Fingerprint::of(modulus);
+        let first = || self.fingerprints().first().map(|(_, presented)| *presented);
+        let name = || first().unwrap_or_else(|| Fingerprint::of(modulus));
         self.strength.union(KeyStrength::of_numbers(numbers, checks, primes, name))
     }
 

@@ -36,8 +36,6 @@ const SMALLEST_MODULUS: u32 = 6;
 named! {
     /// A reason for which anybody can factor an RSA modulus or compute the private exponent. If a
     /// key fails several checks, the first of them is reported.
-    #[derive(serde::Deserialize)]
-    #[serde(rename_all = "kebab-case")]
     pub enum WeakCheck {
         /// The modulus is even, a square, a cube, a fifth power, or less than 6; or the public
         /// exponent is even, 1, or not less than the modulus. A point of an elliptic curve is not
@@ -130,8 +128,8 @@ impl fmt::Debug for WeakChecks {
 pub struct KeyStrength {
     /// The checks that the key fails.
     pub failed: WeakChecks,
-    /// Whether modulus, public exponent, or the products of primes are larger than any that is
-    /// checked.
+    /// Whether modulus or public exponent are larger than any that is checked, or whether products
+    /// of primes for the modulus are left out.
     pub is_oversize: bool,
 }
 
@@ -164,7 +162,7 @@ impl KeyStrength {
         if invalid.is_empty() || !key.has_point() {
             return Self::default();
         }
-        let failed = cache::failed(&fingerprint(), invalid, 0, |_| {
+        let failed = cache::failed(&fingerprint(), invalid, [0; 8], |_| {
             if key.is_invalid_point() { invalid } else { WeakChecks::NONE }
         });
         Self { failed, is_oversize: false }
@@ -181,12 +179,10 @@ impl KeyStrength {
             return Self { failed: WeakChecks::NONE, is_oversize: true };
         }
         let primes = primes.filter(|_| checks.contains(WeakCheck::SharedPrimes));
-        let size = || BigUint::from_bytes_be(numbers.modulus).bits();
-        let is_oversize = primes.is_some_and(|primes| primes.exceeds_limit(size()));
-        let primes = primes.filter(|_| !is_oversize);
         let checks =
             if primes.is_some() { checks } else { checks.without(WeakChecks::SHARED_PRIMES) };
-        let products = primes.map_or(0, SharedPrimes::id);
+        let products = primes.map(SharedPrimes::id).unwrap_or_default();
+        let is_oversize = primes.is_some_and(|it| it.oversize().contains(&size(numbers.modulus)));
         let compute = |unknown| failed(numbers, unknown, primes);
         Self { failed: cache::failed(&fingerprint(), checks, products, compute), is_oversize }
     }
@@ -209,6 +205,12 @@ fn is_oversize(RsaNumbers { modulus, exponent }: RsaNumbers<'_>) -> bool {
         u64::try_from(number.len()).is_ok_and(|length| length.saturating_mul(8) > bits)
     };
     exceeds(modulus, MAX_MODULUS_BITS) || exceeds(exponent, MAX_EXPONENT_BITS)
+}
+
+/// The size of a modulus in bits.
+fn size(modulus: &[u8]) -> u64 {
+    let zeros = modulus.first().map_or(0, |first| first.leading_zeros());
+    (modulus.len() as u64).saturating_mul(8).saturating_sub(zeros.into())
 }
 
 /// The subset of `checks` that the key with these numbers fails. The time is bounded by the size of

@@ -233,11 +233,13 @@ fn a_list_of_products_alone_leaves_other_keys_unchecked() {
         let Guard { shared_primes, weak_checks, .. } = products();
         let with_filter = Guard { shared_primes, weak_checks, ..guard(&[]) };
         assert_eq!(with_filter.judge_key(key, now()), Verdict::Clean);
+        assert!(products().has_products_alone() && !with_filter.has_products_alone());
     }
     let digest = number_line(&other_size);
     let both = list("both", &[digest, format!("rsa-primes:3482:{:x}", 3)]);
     let both = Guard::of_list(both.into());
     assert_eq!(both.judge_key(&certificate().1, now()), Verdict::Clean);
+    assert!(!both.has_products_alone());
     let empty = Guard::of_list(list("empty", &[]).into());
     assert_eq!(empty.judge_key(&strong, now()), Verdict::Clean, "as a list of digests");
 }

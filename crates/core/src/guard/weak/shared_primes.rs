@@ -2,11 +2,12 @@
 //!
 //! Anybody who has the product of many primes finds the one that divides a modulus by the greatest
 //! common divisor. The remainder of the product modulo the modulus comes first, which takes most of
-//! the time. A product is therefore for moduli of one size. Source: badkeys 0.0.21, `sharedprimes`.
+//! the time. A product is therefore for moduli of one size, and all of them take one divisor. Source:
+//! badkeys 0.0.21, `sharedprimes`.
 
 use std::collections::BTreeSet;
 
-use aws_lc_rs::digest::{SHA256, digest};
+use aws_lc_rs::digest::{Context, SHA256};
 use num_bigint::BigUint;
 use num_integer::Integer;
 
@@ -18,7 +19,7 @@ const MIN_MODULUS_BITS: u64 = 512;
 /// 1024 bits, and 77 KiB for 2048 bits.
 const MAX_PRODUCT_BITS: u64 = 1 << 22;
 /// Maximum of the size of the products times the size of the moduli, in bits: 256 KiB for 2048
-/// bits. It bounds the time of a check to some 2 ms.
+/// bits. It bounds the time of a check to some milliseconds.
 const MAX_WORK: u64 = 1 << 32;
 
 /// Products of primes, each for moduli of one size.
@@ -26,8 +27,10 @@ const MAX_WORK: u64 = 1 << 32;
 pub struct SharedPrimes {
     /// The size of the moduli in bits, and the product.
     products: BTreeSet<(u64, BigUint)>,
-    /// Exclusive or of the first bytes of the SHA-256 of each product.
-    id: u64,
+    /// The sizes of moduli for which products were left out, because they are too large.
+    oversize: BTreeSet<u64>,
+    /// The first bytes of the SHA-256 of all products, once there are no more to come.
+    id: [u8; 8],
 }
 
 impl SharedPrimes {
@@ -41,47 +44,63 @@ impl SharedPrimes {
         let product = BigUint::parse_bytes(product.as_bytes(), 16)?;
         let is_product = product.bit(0) && product.bits() > 1;
         let is_of_size = (MIN_MODULUS_BITS..=MAX_MODULUS_BITS).contains(&bits);
-        if !is_product || !is_of_size {
-            return None;
-        }
-        self.push(bits, product);
-        (!self.exceeds_limit(bits)).then_some(())
+        (is_product && is_of_size && self.push(bits, product)).then_some(())
     }
 
-    fn push(&mut self, bits: u64, product: BigUint) {
-        let content = [&bits.to_be_bytes()[..], &product.to_bytes_be()].concat();
-        if self.products.insert((bits, product)) {
-            let first = digest(&SHA256, &content).as_ref().first_chunk().copied();
-            self.id ^= u64::from_be_bytes(first.unwrap_or_default());
+    /// Adds a product. Returns whether it fits.
+    fn push(&mut self, bits: u64, product: BigUint) -> bool {
+        let product = (bits, product);
+        if self.products.contains(&product) {
+            return true;
         }
+        // A small product costs a multiplication modulo the key as well.
+        let cost = |product: &BigUint| product.bits().max(bits);
+        let all = self.of_size(bits).map(cost).sum::<u64>() + cost(&product.1);
+        let fits = all <= MAX_PRODUCT_BITS.min(MAX_WORK / bits.max(1));
+        if fits {
+            self.products.insert(product);
+        } else {
+            self.oversize.insert(bits);
+        }
+        fits
     }
 
-    /// The products of both.
-    pub(in crate::guard) fn union(&self, other: &Self) -> Self {
-        let mut all = self.clone();
-        other.products.iter().cloned().for_each(|(bits, product)| all.push(bits, product));
+    /// The products of all lists. What does not fit is left out, from the later lists.
+    pub(in crate::guard) fn of_all<'a>(lists: impl Iterator<Item = &'a Self>) -> Self {
+        let mut all = Self::default();
+        for (bits, product) in lists.flat_map(|it| &it.products) {
+            all.push(*bits, product.clone());
+        }
+        let mut context = Context::new(&SHA256);
+        for (bits, product) in &all.products {
+            let product = product.to_bytes_be();
+            context.update(&bits.to_be_bytes());
+            context.update(&product.len().to_be_bytes());
+            context.update(&product);
+        }
+        all.id = context.finish().as_ref().first_chunk().copied().unwrap_or_default();
         all
     }
 
+    /// Whether there is no product.
+    pub(in crate::guard) fn is_empty(&self) -> bool {
+        self.products.is_empty()
+    }
+
     /// Tells these products from others.
-    pub(super) fn id(&self) -> u64 {
+    pub(super) fn id(&self) -> [u8; 8] {
         self.id
     }
 
     /// The products for moduli of this size.
     fn of_size(&self, bits: u64) -> impl Iterator<Item = &BigUint> {
-        self.products.iter().filter(move |(of, _)| *of == bits).map(|(_, product)| product)
+        let sizes = (bits, BigUint::ZERO)..(bits.saturating_add(1), BigUint::ZERO);
+        self.products.range(sizes).map(|(_, product)| product)
     }
 
-    /// The first size of moduli for which the products are too large to be checked.
-    pub(in crate::guard) fn oversize(&self) -> Option<u64> {
-        self.products.iter().map(|(bits, _)| *bits).find(|bits| self.exceeds_limit(*bits))
-    }
-
-    /// Whether the check of a modulus of this size would take too long.
-    pub(super) fn exceeds_limit(&self, bits: u64) -> bool {
-        let size = self.of_size(bits).map(BigUint::bits).sum::<u64>();
-        size > MAX_PRODUCT_BITS.min(MAX_WORK / bits.max(1))
+    /// The sizes of moduli for which products were left out.
+    pub(in crate::guard) fn oversize(&self) -> &BTreeSet<u64> {
+        &self.oversize
     }
 
     /// Number of primes of half the size of a modulus that the products have room for, of those
@@ -101,7 +120,10 @@ impl SharedPrimes {
 
     /// Whether a modulus has a prime of a product for its size.
     pub(super) fn has_prime_of(&self, modulus: &BigUint) -> bool {
-        self.of_size(modulus.bits()).any(|it| modulus.gcd(&(it % modulus)).bits() > 1)
+        let one = BigUint::from(1_u32);
+        let products = self.of_size(modulus.bits());
+        let all = products.fold(one, |all, product| all * (product % modulus) % modulus);
+        modulus.gcd(&all).bits() > 1
     }
 }
 
@@ -121,6 +143,10 @@ mod tests {
         primes
     }
 
+    fn of_all(lists: &[&SharedPrimes]) -> SharedPrimes {
+        SharedPrimes::of_all(lists.iter().copied())
+    }
+
     #[test]
     fn a_modulus_with_a_prime_of_a_product_for_its_size_is_found() {
         let [a, b, c] = [521, 607, 1279].map(mersenne);
@@ -129,8 +155,8 @@ mod tests {
             let product = primes(&[(1128, product)]);
             let other = primes(&[(1128, &c)]);
             assert!(product.has_prime_of(&modulus) && !other.has_prime_of(&modulus));
-            assert!(product.union(&other).has_prime_of(&modulus));
-            assert!(other.union(&product).has_prime_of(&modulus));
+            assert!(of_all(&[&product, &other]).has_prime_of(&modulus));
+            assert!(of_all(&[&other, &product]).has_prime_of(&modulus));
             let other_sizes = product.products.iter().flat_map(|(_, it)| [(1127, it), (1129, it)]);
             assert!(!primes(&other_sizes.collect::<Vec<_>>()).has_prime_of(&modulus), "the size");
         }
@@ -170,13 +196,28 @@ mod tests {
         for (bits, kib) in [(512, 512), (1024, 512), (2048, 256), (4096, 128), (8192, 64)] {
             let half = mersenne(kib << 12);
             let (mut both, other) = (primes(&[(bits, &half)]), primes(&[(bits, &(&half - 2_u32))]));
-            assert_eq!(both.union(&both).oversize(), None, "the same product");
-            assert_eq!(both.union(&other).oversize(), None);
+            assert!(of_all(&[&both, &both]).oversize().is_empty(), "the same product");
+            assert!(of_all(&[&both, &other]).oversize().is_empty());
             let more = primes(&[(bits, &3_u32.into())]);
-            assert_eq!(both.union(&other).union(&more).oversize(), Some(bits));
+            let all = of_all(&[&both, &other, &more]);
+            assert_eq!(Vec::from_iter(all.oversize()), [&bits]);
+            assert_eq!(
+                all.products,
+                of_all(&[&both, &other]).products,
+                "the later one is left out"
+            );
             assert!(both.add(&format!("{bits}:{:x}", &half - 2_u32)).is_some());
             assert_eq!(both.add(&format!("{bits}:3")), None);
         }
+    }
+
+    /// Each product takes a multiplication, however small it is.
+    #[test]
+    fn the_number_of_products_for_one_size_is_bounded() {
+        let mut products = SharedPrimes::default();
+        let added = |number: &u64| products.add(&format!("2048:{:x}", 2 * number + 3)).is_some();
+        assert_eq!((0..4096).take_while(added).count(), 1024);
+        assert!(products.add("1024:3").is_some(), "another size");
     }
 
     #[test]
@@ -194,13 +235,14 @@ mod tests {
     #[test]
     fn the_id_is_of_the_set_of_products() {
         let numbers = [3_u32, 5, 7].map(BigUint::from);
-        let [one, two, three] = numbers.each_ref().map(|it| primes(&[(2048, it)]));
-        let both = one.union(&two);
-        assert_eq!(both, two.union(&one));
-        assert_eq!((both.count_without(&one), one.count_without(&both)), (1, 0));
-        let ids = [&one, &two, &three, &both, &both.union(&three), &SharedPrimes::default()];
-        let ids: BTreeSet<_> = ids.iter().map(|it| it.id()).collect();
+        let lists = numbers.each_ref().map(|it| primes(&[(2048, it)]));
+        let [one, two, three] = &lists;
+        let both = of_all(&[one, two]);
+        assert_eq!(both, of_all(&[two, one]));
+        assert_eq!((both.count_without(one), one.count_without(&both)), (1, 0));
+        let sets = [&[one][..], &[two], &[three], &[one, two], &[one, two, three], &[]];
+        let ids: BTreeSet<_> = sets.iter().map(|it| of_all(it).id()).collect();
         assert_eq!(ids.len(), 6);
-        assert_ne!(primes(&[(1024, &numbers[0])]).id(), one.id());
+        assert_ne!(of_all(&[&primes(&[(1024, &numbers[0])])]).id(), of_all(&[one]).id());
     }
 }

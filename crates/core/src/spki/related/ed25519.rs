@@ -118,7 +118,8 @@ mod tests {
     use rcgen::PublicKeyData;
 
     use super::*;
-    use crate::spki::{PublicKey, related};
+    use crate::spki::related::ParsedKey;
+    use crate::spki::{Algorithm, PublicKey, related};
 
     fn generated() -> Vec<u8> {
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
@@ -140,7 +141,10 @@ mod tests {
     /// Each connection needs the algorithm, and a decompression takes some microseconds.
     #[test]
     fn the_algorithm_of_a_key_needs_no_point() {
-        let key = EdwardsKey::parse(&generated()).unwrap();
+        let spki = generated();
+        let key = PublicKey::parse(&spki);
+        assert_eq!(key.algorithm(), Algorithm::Ed25519);
+        let ParsedKey::Ed25519(key) = key.parsed else { panic!("another algorithm") };
         assert!(key.point.get().is_none());
         assert!(key.point().is_some() && key.point.get().is_some());
     }

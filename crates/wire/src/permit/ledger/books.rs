@@ -42,10 +42,12 @@ impl Ledger {
     /// Whether a client may hold `more` bytes.
     pub(super) fn permits(&self, holder: Holder, more: usize) -> bool {
         let for_handshakes = self.limit / HANDSHAKE_PART;
-        let (limit, book) = if holder.class == BufferClass::Handshake {
-            (for_handshakes, &self.handshakes)
-        } else {
-            (self.limit - for_handshakes, &self.clients)
+        let (limit, book) = match holder.class {
+            BufferClass::Handshake => (for_handshakes, &self.handshakes),
+            BufferClass::Request
+            | BufferClass::Response
+            | BufferClass::Tls
+            | BufferClass::Upload => (self.limit - for_handshakes, &self.clients),
         };
         let all = book.total.saturating_add(more);
         let free = limit.saturating_sub(all);
