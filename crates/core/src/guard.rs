@@ -132,7 +132,7 @@ impl Guard {
         Self { weak_checks, ..self }
     }
 
-    /// The sizes of moduli, in bits, for which products of primes are left out because those of all
+    /// The sizes of moduli, in bits, for which products of primes are left out. The products of all
     /// lists are too large together.
     pub fn oversize_products(&self) -> impl Iterator<Item = u64> {
         self.shared_primes.iter().flat_map(|it| it.oversize()).copied()

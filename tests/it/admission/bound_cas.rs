@@ -192,7 +192,7 @@ fn a_client_that_its_ca_may_not_vouch_for_is_reported_without_an_entry_that_admi
     let page = running.admin("/").1;
     assert!(page.contains("not_vouched") && !page.contains("spiffe = ["), "{page}");
     assert!(!page.contains("to admit") && !page.contains("<pre>"), "{page}");
-    let why = "the CA CN=Test CA may not vouch for the URI name \"spiffe://bar.example/orders\"";
+    let why = "CN=Test CA may not vouch for the URI \"spiffe://bar.example/orders\"";
     let shown = |text: &str| text.replace("&#34;", "\"").contains(why);
     assert!(client["error"].as_str().is_some_and(shown) && shown(&page), "{client}, {page}");
     assert!(shown(&running.admin("/status.txt").1));

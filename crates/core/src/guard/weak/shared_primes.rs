@@ -65,7 +65,7 @@ impl SharedPrimes {
         fits
     }
 
-    /// The products of all lists. What does not fit is left out, from the later lists.
+    /// The products of all lists. A product of a later list is left out if it does not fit.
     pub(in crate::guard) fn of_all<'a>(lists: impl Iterator<Item = &'a Self>) -> Self {
         let mut all = Self::default();
         for (bits, product) in lists.flat_map(|it| &it.products) {
