@@ -45,7 +45,7 @@ table! {
         pub(super) path: PathBuf => AtOnce
             "The file. No other list or filter has the same one, and no other blocklist the same directory, because of `badkeysdata.json`. A file with the same name and the suffix `.sha256` is checked if it exists.",
         pub(super) format: RawListFormat = "fingerprints" => AtOnce
-            "`badkeys`: a `blocklist.dat`; `badkeysdata.json` beside it is read if it exists. `fingerprints`: a text with one key a line: the SHA-256 of its SubjectPublicKeyInfo in hex or base64, or `rsa-modulus:` or `ec-x:` and a SHA-256; comments after `#`.",
+            "`badkeys`: a `blocklist.dat`; `badkeysdata.json` beside it is read if it exists. `fingerprints`: a text with one key a line: the SHA-256 of its SubjectPublicKeyInfo in hex or base64, or `rsa-modulus:` or `ec-x:` and a SHA-256, or a [product of primes](lists.md#products-of-shared-primes); comments after `#`.",
         pub(super) max_size: u64 as SizeText = "256MiB" => AtOnce
             r#"Maximum file size. A larger file is rejected. For `format = "fingerprints"` the default is 16 MiB."#,
         pub(super) min_records: usize = 0 => AtOnce

@@ -105,6 +105,9 @@ pub enum CredentialError {
     /// A certificate, key, trust anchor or CRL cannot be used.
     #[error(transparent)]
     Content(#[from] TlsFileError),
+    /// The file does not exist, and has a source.
+    #[error("the file does not exist; `keygate fetch` downloads it")]
+    NotDownloaded(io::Error),
     /// The file cannot be read.
     #[error("{}", explain(.0))]
     Read(#[from] io::Error),
@@ -169,7 +172,7 @@ impl CredentialError {
             Self::Content(TlsFileError::KeyMismatch) => RejectionReason::Key,
             Self::Content(_) if key == CRLS => RejectionReason::Encoding,
             Self::Content(_) => RejectionReason::Content,
-            Self::Read(_) => RejectionReason::Io,
+            Self::NotDownloaded(_) | Self::Read(_) => RejectionReason::Io,
             Self::Waits(_) => RejectionReason::NewHits,
         }
     }
@@ -179,7 +182,10 @@ impl ReadError for LoadError {
     fn failure(&self) -> Failure {
         match self {
             Self::File { source, .. } => source.failure(),
-            Self::Credentials { source: CredentialError::Read(source), .. }
+            Self::Credentials {
+                source: CredentialError::NotDownloaded(source) | CredentialError::Read(source),
+                ..
+            }
             | Self::Thread(source) => source.failure(),
             Self::NotFetched { .. } => Failure::Read,
             Self::Credentials { .. }

@@ -1,11 +1,13 @@
 //! A file that the table of a service or an authorizer names, and a certificate with its key from
 //! two files.
 
+use std::io;
 use std::path::Path;
 
 use keygate_core::tls::{self, Credentials, TlsFileError, TrustAnchors};
 use rustls::pki_types::CertificateDer;
 
+use crate::config::CrlConfig;
 use crate::files::read_bounded;
 use crate::saved_state::saved_credentials::sha256;
 use crate::sources::credential_files::CredentialFiles;
@@ -31,7 +33,14 @@ impl ServiceFile<'_> {
     }
 
     pub(super) fn read_up_to(self, max_size: u64) -> Result<Vec<u8>, LoadError> {
-        read_bounded(self.path, max_size).map_err(|source| self.error(source))
+        let has_source = |crl: &CrlConfig| crl.path == self.path && !crl.sources.is_empty();
+        read_bounded(self.path, max_size).map_err(|error| {
+            let is_missing = error.kind() == io::ErrorKind::NotFound;
+            if is_missing && self.files.crls.iter().any(has_source) {
+                return self.error(CredentialError::NotDownloaded(error));
+            }
+            self.error(error)
+        })
     }
 
     pub(super) fn trust_anchors(self, content: &[u8]) -> Result<TrustAnchors, LoadError> {

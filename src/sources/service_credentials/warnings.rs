@@ -85,7 +85,7 @@ impl ServiceCredentials {
             let revoked = cas.intermediates.iter().filter(|ca| self.crls().revoke(ca));
             warnings.extend(revoked.map(|ca| {
                 let problem = format!(
-                    "{} is revoked by a list in use, so that every client that it issued is \
+                    "{} is revoked by a list in use, so every client that it issued is \
                      rejected; if intended, remove it",
                     CertificateSummary::new(ca).subject
                 );
@@ -94,6 +94,15 @@ impl ServiceCredentials {
             }));
         }
         warnings.extend(self.unbound_cas(files));
+        if files.accept_server_auth_until.is_some_and(|until| until <= now) {
+            let owner = files.owner();
+            let text = format!(
+                "{owner}: client_auth.accept_server_auth_until is in the past, so certificates for \
+                 servers are rejected; remove the key, or set a later date"
+            );
+            let event = "certificates for servers are rejected";
+            warnings.push(Warning::about_owner(&owner, event, text).elsewhere(true));
+        }
         warnings.extend(files.open_access.map(|access| open_access_warning(files, access)));
         warnings
     }
@@ -154,14 +163,14 @@ impl ServiceCredentials {
         };
         let entry = match files.rules()?.as_bounds() {
             Some(bounds) => format!(
-                ": cas = [{{ file = \"ca-1.pem\", {bounds} }}], without the names that it does not \
-                 certify"
+                " in client_auth.cas, in place of client_auth.trust_anchors: cas = [{{ file = \
+                 \"ca-1.pem\", {bounds} }}], without the names that it does not certify"
             ),
             None => " in client_auth.cas".to_owned(),
         };
         let problem = format!(
             "the CA {first}{others} may vouch for every name, such as the name of the rule {rule}; \
-             give each CA a file of its own and the names that it may vouch for{entry}"
+             move each CA to a file of its own, with the names that it may vouch for{entry}"
         );
         let (file, event) =
             (file_of(files, TRUST_ANCHORS, path), "each of several CAs may vouch for every name");
@@ -195,7 +204,7 @@ impl ServiceCredentials {
                 return None;
             }
             let problem = format!(
-                "client_auth.crls has no list of {}, so that every client that it issued is \
+                "client_auth.crls has no list of {}, so every client that it issued is \
                  rejected, and a CA that it revoked is not; add its list",
                 CertificateSummary::new(ca).subject
             );
@@ -243,7 +252,7 @@ fn open_access_warning(files: CredentialFiles<'_>, access: OpenAccess) -> Warnin
              certificates; set askers.uids, or socket_mode = \"0660\" with socket_group"
         ),
         OpenAccess::Network(network) => format!(
-            "{owner}: askers.from has {network}, so that strangers may ask about copied \
+            "{owner}: askers.from has {network}, so strangers may ask about copied \
              certificates; name the networks of the hosts, or set tls.client_ca"
         ),
     };

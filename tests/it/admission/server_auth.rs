@@ -4,6 +4,7 @@
 //! `crates/core/src/tls/client_verifier/search.rs`, `is_for_servers` in `src/proxy/connection.rs`
 //! and `src/ask/connection.rs`, `accept_server_auth_until` in `src/sources/service_credentials.rs`.
 
+use std::fs::write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,11 +15,11 @@ use serde_json::Value;
 
 use super::bound_cas::reconfigure;
 use crate::support::asker::{AskedKeygate, UNIX};
-use crate::support::before;
 use crate::support::client::{Client, config_of};
 use crate::support::origin::Origin;
 use crate::support::pki::{Party, Pki};
 use crate::support::proxy::{Configure, Proxy, Running};
+use crate::support::{before, output_text, write_filter};
 
 const GET: &str = "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
 const KEY: &str = "client_auth.accept_server_auth_until";
@@ -140,5 +141,18 @@ fn an_authorizer_accepts_certificates_for_servers_with_the_key_only() {
         } else {
             assert!(answer.body.contains(KEY), "{}", answer.body);
         }
+    }
+}
+
+#[test]
+fn validate_warns_of_a_date_that_is_past() {
+    let proxy = proxy("http");
+    write_filter(&proxy.pki.path("lost.pkbf"), &[]);
+    for (date, is_past) in [("2026-01-01", true), ("2199-12-31", false)] {
+        let key = format!("accept_server_auth_until = {date}");
+        let configuration = proxy.configuration.clone().client_auth(&key);
+        write(proxy.pki.path("keygate.toml"), configuration.text()).unwrap();
+        let output = output_text(&super::revocation::validate(&proxy.pki));
+        assert_eq!(output.contains(&format!("{KEY} is in the past")), is_past, "{output}");
     }
 }

@@ -410,7 +410,7 @@ fn an_authorizer_that_is_open_to_other_peers_is_a_warning() {
     let mode = "authorizer \"edge\": socket_mode 0666 lets every user of the machine ask about copied certificates; set askers.uids, or socket_mode = \"0660\" with socket_group";
     let network = |network: &str| {
         format!(
-            "authorizer \"edge\": askers.from has {network}, so that strangers may ask about copied certificates; name the networks of the hosts, or set tls.client_ca"
+            "authorizer \"edge\": askers.from has {network}, so strangers may ask about copied certificates; name the networks of the hosts, or set tls.client_ca"
         )
     };
     let tls = "tls = { certificate = \"server.pem\", private_key = \"server.key\" }";

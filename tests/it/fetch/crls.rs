@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use super::scene::{names, rejected, succeeded};
 use crate::support::client::Client;
+use crate::support::keygate::keygate;
 use crate::support::mirror::Fetch;
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Pki, RevocationList};
@@ -147,6 +148,9 @@ fn a_fetched_crl_that_a_reload_would_reject_is_not_installed() {
     };
     reject_all(true);
     assert!(!scene.target().exists());
+    let config = scene.pki.path("keygate.toml");
+    let missing = keygate(&["validate", "--config", config.to_str().unwrap()]);
+    rejected(&missing, "clients.crl: the file does not exist; `keygate fetch` downloads it");
     scene.installs(&in_use);
     reject_all(false);
     assert_eq!(names(&scene.pki.path(".clients.crl.fetch")), ["lock", "state.json"]);

@@ -12,7 +12,7 @@ use crate::regular_file::cause;
 use crate::unix_time::utc;
 
 /// Why the certificate of a server is no certificate of a client.
-const SERVER_AUTH_ONLY: &str = "the extended key usage of the certificate has serverAuth only; issue it with clientAuth; until then, client_auth.accept_server_auth_until accepts it";
+const SERVER_AUTH_ONLY: &str = "the extended key usage of the certificate has serverAuth only; issue it with clientAuth; client_auth.accept_server_auth_until accepts it until a date";
 
 /// The cause of a failed handshake.
 #[must_use]
