@@ -10,10 +10,15 @@ mod report;
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
+use std::path::Path;
 
 use clap::ValueHint;
-use keygate_core::regular_file::explain;
-use keygate_core::spki::{EncryptedStore, Finding, Fingerprint, InputError, KeyScanner};
+use keygate_core::regular_file::{self, explain};
+use keygate_core::spki::{
+    EncryptedStore, Finding, Fingerprint, InputError, KeyScanner, of_certificate,
+};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use walkdir::{DirEntry, WalkDir};
 
 pub(super) use self::found::{FoundKey, FoundSubject, KeyFields, position};
@@ -27,6 +32,24 @@ use super::{CliError, Exit, print_error};
 pub(super) const HELP: &str = "Certificates, requests, public and private keys (PEM, DER, \
     OpenSSH, JWK), PKCS #7, PKCS #12, authorized_keys, lines of base64 or hex SPKI: files, \
     directories, '-' for standard input";
+
+/// Maximum size of a file of certificates, 16 MiB.
+const MAX_CERTIFICATES: u64 = 16 << 20;
+
+/// The certificates in a file, PEM or DER; none if it has something else.
+pub(super) fn certificates_in(path: &Path) -> Result<Vec<CertificateDer<'static>>, CliError> {
+    let content = regular_file::read(path, MAX_CERTIFICATES);
+    let content = content.map_err(|error| CliError::io(path, &error))?;
+    if of_certificate(&content).is_ok() {
+        return Ok(vec![content.into()]);
+    }
+    let certificates = CertificateDer::pem_slice_iter(&content).map(|certificate| {
+        let certificate = certificate.map_err(|error| CliError::file(path, error.to_string()))?;
+        of_certificate(&certificate).map_err(|error| CliError::file(path, error))?;
+        Ok(certificate)
+    });
+    certificates.collect()
+}
 
 /// The inputs of a command.
 #[derive(Debug, clap::Args)]
@@ -160,7 +183,7 @@ impl<V: FnMut(FoundSubject<'_>) -> Result<(), CliError>> InputReader<V> {
             return self.read_stream("-", io::stdin().lock());
         }
         if let Some(fingerprint) = Fingerprint::parse(argument).filter(|_| self.accepts_all)
-            && !std::path::Path::new(argument).exists()
+            && !Path::new(argument).exists()
         {
             self.counts.inputs += 1;
             let subject = FoundSubject::Fingerprint { input: argument, line: None, fingerprint };

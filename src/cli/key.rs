@@ -87,7 +87,7 @@ fn failed_checks(key: &FoundKey<'_>) -> Option<Vec<&'static str>> {
 
 /// The lines of a list for a key: its position as a comment, its fingerprint, and the digest of its
 /// number if it has one. The fingerprint of an Ed25519 key covers all of its encodings.
-fn list_lines(key: &FoundKey<'_>) -> Vec<String> {
+pub(super) fn list_lines(key: &FoundKey<'_>) -> Vec<String> {
     // A line break in a file name must not begin a line.
     let position = key.position().replace(char::is_control, "?");
     let KeyFields { algorithm, fingerprint, .. } = key.fields();

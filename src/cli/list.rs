@@ -1,5 +1,6 @@
-//! `keygate list`: inspects exact lists.
+//! `keygate list`: inspects and creates exact lists.
 
+mod create;
 mod diff;
 mod file;
 mod info;
@@ -17,6 +18,13 @@ pub(super) enum ListCommand {
     /// update and the recent clients that it would reject, changes nothing, and exits with code 1.
     /// Otherwise it accepts exactly the file with that SHA-256.
     Accept(accept::Args),
+    /// Create a list of the keys that a CA has revoked as compromised.
+    ///
+    /// A new certificate with such a key is then rejected as well. Writes the keys of certificates
+    /// that a CRL revokes with the reason keyCompromise. A certificate is revoked if its serial
+    /// number, its issuer and the key that signed it are the same as in the CRL. The signature of
+    /// the CRL is verified, its dates are not. Prints what was skipped.
+    Create(create::Args),
     /// Compare two lists: exit code 0 if they are equal, 1 if they differ.
     ///
     /// Prints format, date and entries, the number of entries that only one list has, then a line
@@ -37,6 +45,7 @@ pub(super) enum ListCommand {
 pub(super) fn run(command: &ListCommand) -> Result<Exit, CliError> {
     match command {
         ListCommand::Accept(args) => accept::run(GuardFile::List, args),
+        ListCommand::Create(args) => create::run(args),
         ListCommand::Diff(args) => diff::run(args),
         ListCommand::Info(args) => info::run(args),
         ListCommand::Query(args) => query::run(args),

@@ -1,6 +1,9 @@
 //! Standard output and standard error of the commands.
 
+use std::fs::Permissions;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use keygate_core::regular_file::without_numbers;
 
@@ -51,4 +54,20 @@ pub(super) fn print_json(value: &impl serde::Serialize) -> Result<(), CliError> 
 
 fn json(value: &impl serde::Serialize) -> Result<String, CliError> {
     serde_json::to_string(value).map_err(|error| CliError::Output(error.into()))
+}
+
+/// Writes a file for all users, as the umask has it. A reader finds the old file or the whole new
+/// one.
+pub(super) fn replace(path: &Path, content: &[u8]) -> Result<(), CliError> {
+    let directory = path.parent().filter(|it| !it.as_os_str().is_empty());
+    let written = tempfile::Builder::new()
+        .prefix(".keygate-")
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(directory.unwrap_or(Path::new(".")))
+        .and_then(|mut file| {
+            file.write_all(content)?;
+            file.as_file().sync_all()?;
+            file.persist(path).map_err(|error| error.error)
+        });
+    written.map(|_| ()).map_err(|error| CliError::io(path, &error))
 }

@@ -3,9 +3,8 @@
 mod create;
 mod verify;
 
-use std::fs::{File, Permissions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use keygate_core::regular_file::FileSize;
@@ -14,6 +13,7 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 use zeroize::Zeroizing;
 
+use super::output::replace;
 use super::{CliError, Exit};
 
 #[derive(Debug, clap::Subcommand)]
@@ -44,7 +44,7 @@ pub(super) fn run(command: &ProofCommand) -> Result<Exit, CliError> {
 const MAX_SIZE: u64 = 1 << 20;
 
 /// Reads a file, or standard input if `path` is `-`. The content may be a private key.
-fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, CliError> {
+pub(super) fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, CliError> {
     let mut content = Zeroizing::new(Vec::new());
     let read = if path.as_os_str() == "-" {
         io::stdin().lock().take(MAX_SIZE + 1).read_to_end(&mut content)
@@ -63,7 +63,10 @@ const NO_KEY: &str =
     "no private key in PEM or DER; `ssh-keygen -p -m PEM -f FILE` converts an OpenSSH key";
 
 /// The first private key in PEM, or the private key in DER.
-fn private_key(path: &Path, content: &[u8]) -> Result<Zeroizing<PrivateKeyDer<'static>>, CliError> {
+pub(super) fn private_key(
+    path: &Path,
+    content: &[u8],
+) -> Result<Zeroizing<PrivateKeyDer<'static>>, CliError> {
     let pem = PrivateKeyDer::from_pem_slice(content);
     let key = pem.or_else(|_| PrivateKeyDer::try_from(content.to_vec()));
     key.map(Zeroizing::new).map_err(|_| {
@@ -76,7 +79,7 @@ fn private_key(path: &Path, content: &[u8]) -> Result<Zeroizing<PrivateKeyDer<'s
 }
 
 /// The name under which a proof is looked for in a directory of proofs.
-fn file_name(fingerprint: Fingerprint) -> String {
+pub(super) fn file_name(fingerprint: Fingerprint) -> String {
     format!("{fingerprint}.jws")
 }
 
@@ -89,23 +92,13 @@ pub(super) fn check_directory(directory: &Path) -> Result<(), CliError> {
     }
 }
 
-/// Writes a proof into `directory`, for all users, because a proof is not secret. A reader finds
-/// the old file or the whole new one.
+/// Writes a proof into `directory`, for all users, because a proof is not secret.
 pub(super) fn write(
     directory: &Path,
     fingerprint: Fingerprint,
     body: &[u8],
 ) -> Result<PathBuf, CliError> {
     let path = directory.join(file_name(fingerprint));
-    let written = tempfile::Builder::new()
-        .prefix(".proof-")
-        .permissions(Permissions::from_mode(0o666)) // the umask applies
-        .tempfile_in(directory)
-        .and_then(|mut file| {
-            file.write_all(body)?;
-            file.as_file().sync_all()?;
-            file.persist(&path).map_err(|error| error.error)
-        });
-    written.map_err(|error| CliError::io(&path, &error))?;
+    replace(&path, body)?;
     Ok(path)
 }

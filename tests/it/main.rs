@@ -85,6 +85,7 @@ mod cli {
     mod inputs;
     mod key_files;
     mod key_stores;
+    mod list_create;
     mod lists;
     mod ml_dsa;
     mod packaging;

@@ -3,6 +3,7 @@
 //! A list is used only if a CA of the service signed it. The newest list of a CA and distribution
 //! point is used. A handshake looks a serial number up and verifies no list.
 
+mod compromised;
 mod error;
 mod extension;
 mod framing;
@@ -30,6 +31,7 @@ use super::signature::Signed;
 use crate::spki;
 use crate::tls::ExpiredCrl;
 
+pub use self::compromised::{CompromisedKeys, Revocation};
 pub use self::error::{CrlError, IntermediateError};
 pub use self::issuers::{CrlIssuers, issued_any};
 pub use self::list::RevocationList;

@@ -48,6 +48,12 @@ impl CrlIssuers {
         Self(cas.filter_map(|(certificate, _)| CrlIssuer::new(certificate)).collect())
     }
 
+    /// The CAs among `certificates`, which the operator vouches for.
+    pub fn among<'a>(certificates: impl Iterator<Item = &'a CertificateDer<'static>>) -> Self {
+        let is_ca = |it: &&CertificateDer<'_>| PathRules::new(it).is_some_and(|it| it.is_ca);
+        Self(certificates.filter(is_ca).filter_map(|it| CrlIssuer::new(it)).collect())
+    }
+
     /// Adds the `intermediates`, which may be in any order.
     ///
     /// # Errors

@@ -113,6 +113,15 @@ impl RevocationList {
     }
 }
 
+/// The serial numbers of the entries of a list in DER that have this `reasonCode`.
+///
+/// # Errors
+/// Returns an error if the list is not valid.
+pub(super) fn serials_with_reason(der: &[u8], reason: u8) -> Result<Serials, CrlError> {
+    let fields = Fields::parse(&Signed::parse(der)?)?;
+    Serials::parse_if(fields.entries, |found| found == Some(reason))
+}
+
 /// The content of the issuer's name, without the outer SEQUENCE, in a list that may be unusable
 /// otherwise; `None` if it cannot be found.
 pub(super) fn issuer_name(der: &[u8]) -> Option<Box<[u8]>> {

@@ -38,10 +38,20 @@ impl Serials {
     /// Returns an error if an entry is not valid DER, has a serial number of more than 20 octets,
     /// or has a critical extension that changes its meaning.
     pub(super) fn parse(entries: &[u8]) -> Result<Self, CrlError> {
+        Self::parse_if(entries, |_| true)
+    }
+
+    /// As [`Serials::parse`], without the entries whose `reasonCode` is not accepted by `accepts`.
+    /// An entry without a `reasonCode` has none.
+    pub(super) fn parse_if(
+        entries: &[u8],
+        accepts: impl Fn(Option<u8>) -> bool,
+    ) -> Result<Self, CrlError> {
         let mut reader = SliceReader::new(entries)?;
         let mut serials = Vec::new();
         while !reader.is_finished() {
-            serials.push(reader.decode::<AnyRef<'_>>()?.sequence(entry)?);
+            let (serial, reason) = reader.decode::<AnyRef<'_>>()?.sequence(entry)?;
+            serials.extend(Some(serial).filter(|_| accepts(reason)));
         }
         serials.sort_unstable();
         serials.dedup();
@@ -59,31 +69,36 @@ impl Serials {
     }
 }
 
-/// The serial number of one entry. An entry with the reason `removeFromCRL`, which has no meaning
+/// The serial number of one entry, and its `reasonCode`. An entry with the reason `removeFromCRL`, which has no meaning
 /// in a complete list, counts as revoked.
-fn entry(reader: &mut SliceReader<'_>) -> Result<Serial, CrlError> {
+fn entry(reader: &mut SliceReader<'_>) -> Result<(Serial, Option<u8>), CrlError> {
     let number = extension::content(reader, Tag::Integer)?;
     let date = reader.decode::<AnyRef<'_>>()?;
     if !matches!(date.tag(), Tag::UtcTime | Tag::GeneralizedTime) {
         return Err(date.tag().unexpected_error(Some(Tag::UtcTime)).to_error().into());
     }
+    let mut reason = None;
     if !reader.is_finished() {
-        reader.decode::<AnyRef<'_>>()?.sequence(entry_extensions)?;
+        reason = reader.decode::<AnyRef<'_>>()?.sequence(entry_extensions)?;
     }
-    Serial::from_integer(number).ok_or(CrlError::LongSerial)
+    Ok((Serial::from_integer(number).ok_or(CrlError::LongSerial)?, reason))
 }
 
-fn entry_extensions(reader: &mut SliceReader<'_>) -> Result<(), CrlError> {
+/// Checks the extensions of an entry, and returns its `reasonCode` (RFC 5280, 5.3.1).
+fn entry_extensions(reader: &mut SliceReader<'_>) -> Result<Option<u8>, CrlError> {
+    const ENUMERATED: u8 = 0x0a;
+    let mut reason = None;
     while !reader.is_finished() {
-        let Extension { oid, is_critical, .. } = Extension::decode(reader)?;
-        match oid {
-            extension::REASON_CODE | extension::INVALIDITY_DATE => {}
-            extension::CERTIFICATE_ISSUER => return Err(CrlError::Indirect),
-            oid if is_critical => return Err(CrlError::CriticalExtension { oid }),
+        let Extension { oid, is_critical, value } = Extension::decode(reader)?;
+        match (oid, value) {
+            (extension::REASON_CODE, [ENUMERATED, 1, code]) => reason = Some(*code),
+            (extension::REASON_CODE | extension::INVALIDITY_DATE, _) => {}
+            (extension::CERTIFICATE_ISSUER, _) => return Err(CrlError::Indirect),
+            (oid, _) if is_critical => return Err(CrlError::CriticalExtension { oid }),
             _ => {}
         }
     }
-    Ok(())
+    Ok(reason)
 }
 
 #[cfg(test)]
