@@ -15,6 +15,7 @@ mod counted;
 mod demo;
 mod drain;
 mod duration;
+mod evidence;
 mod exit;
 mod fetch;
 mod filter;
@@ -30,6 +31,7 @@ mod progress;
 mod proof;
 mod reload;
 mod report;
+mod revoke;
 mod run;
 mod service;
 mod signature;
@@ -104,8 +106,10 @@ pub fn main() -> ExitCode {
         CliCommand::Key(args) => key::run(&args),
         CliCommand::Probe(args) => probe::run(&args),
         CliCommand::Confirm(args) => confirm::run(&args),
+        CliCommand::Evidence(args) => evidence::run(&args),
         CliCommand::Fetch(args) => fetch::run(&args),
         CliCommand::Proof(command) => proof::run(&command),
+        CliCommand::Revoke(args) => revoke::run(&args),
         CliCommand::Completions(args) => completions::run(&args, Cli::command()),
     };
     match outcome {

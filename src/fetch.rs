@@ -10,9 +10,12 @@
 //! | The files are renamed over those in use. | `install` |
 //! | The outcome is kept for the next run and the metrics. | `outcome`, `state`, `record`, `textfile` |
 //!
+//! `acme` has the requests to another kind of server: the revocation of a certificate.
+//!
 //! The old files stay until every check has passed. Nothing here runs in the proxy. Decision:
 //! `docs/decisions/fetch.md`.
 
+mod acme;
 mod blocklist;
 mod client;
 mod companion;
@@ -28,6 +31,7 @@ mod unpack;
 mod update;
 mod work_directory;
 
+pub use self::acme::{AcmeError, revoke};
 pub use self::error::{FetchError, SourceError, TransferError, UnpackError};
 pub use self::job::{BADKEYS_URL, FetchJob, FileKind};
 pub use self::outcome::{FetchOutcome, FetchedFile};

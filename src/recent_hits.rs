@@ -18,8 +18,12 @@ use rustls::pki_types::CertificateDer;
 use serde::{Serialize, Serializer};
 
 /// Maximum number of clients in memory: about 3 MiB, and ten times that if all names in their
-/// certificates have their maximum length. Further clients evict the oldest.
+/// certificates have their maximum length; [`MAX_CHAIN`] more for each client whose key was found.
+/// Further clients evict the oldest.
 pub const MAX_CLIENTS: usize = 2000;
+/// Maximum size of the certificates of a client in memory, in bytes. Further ones are left out, the
+/// root first. Common chains have 2 to 4 KiB.
+const MAX_CHAIN: usize = 16 << 10;
 /// The place of the clients that are not in memory, for a search that finds none.
 pub const CLIENTS_IN_THE_LOG: &str = "Clients with an expired, revoked, unknown or copied \
     certificate are in the log only: see \"handshake failed\"";
@@ -120,6 +124,13 @@ pub struct RecentHit {
     /// it elsewhere, and primes of a weak key can be searched for.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "base64")]
     pub spki: Option<Box<[u8]>>,
+    /// The certificates of a client whose key was found, as they were judged, leaf first (DER, in
+    /// JSON as base64): the evidence for the CA.
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "all_base64")]
+    pub chain: Vec<Box<[u8]>>,
+    /// When an open connection of the client was closed the last time, because it is rejected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub evicted: Option<u64>,
     /// When the client was first seen.
     pub first_seen: u64,
     /// When the client was last seen.
@@ -196,6 +207,21 @@ fn found_spki(chain: &[&CertificateDer<'_>], verdict: &Verdict) -> Option<Box<[u
     spki::of_certificate(certificate).ok().map(Into::into)
 }
 
+/// The first certificates of a client whose key was found, at most [`MAX_CHAIN`] bytes.
+fn found_chain(chain: &[&CertificateDer<'_>], verdict: &Verdict) -> Vec<Box<[u8]>> {
+    let mut left = if verdict.position().is_some() { MAX_CHAIN } else { 0 };
+    let fits = |certificate: &&&CertificateDer<'_>| {
+        let rest = left.checked_sub(certificate.len());
+        left = rest.unwrap_or_default();
+        rest.is_some()
+    };
+    chain.iter().take_while(fits).map(|certificate| certificate.to_vec().into()).collect()
+}
+
+fn all_base64<S: Serializer>(chain: &[Box<[u8]>], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(chain.iter().map(|certificate| BASE64.encode(certificate)))
+}
+
 fn base64<S: Serializer>(spki: &Option<Box<[u8]>>, serializer: S) -> Result<S::Ok, S::Error> {
     let text = spki.as_ref().map(|spki| BASE64.encode(spki));
     text.serialize(serializer)
@@ -212,6 +238,7 @@ impl RecentHit {
         judged_at: JudgedAt,
     ) -> Self {
         let (now, verdict) = (unix_time::now(), &judgement.verdict);
+        let is_evicted = judged_at == JudgedAt::Reload && judgement.decision == Decision::Reject;
         Self {
             service: service.to_owned(),
             verdict: verdict.as_str(),
@@ -223,6 +250,8 @@ impl RecentHit {
             source: HitSource::new(chain, verdict),
             error: None,
             spki: found_spki(chain, verdict),
+            chain: found_chain(chain, verdict),
+            evicted: is_evicted.then_some(now),
             first_seen: now,
             last_seen: now,
             count: 1,
@@ -309,7 +338,8 @@ impl RecentHits {
         let mut inner = self.inner();
         if let Some(known) = inner.hits.get_mut(&key) {
             let (first_seen, count) = (known.first_seen, known.count.saturating_add(1));
-            *known = Arc::new(RecentHit { first_seen, count, ..hit });
+            let evicted = hit.evicted.or(known.evicted);
+            *known = Arc::new(RecentHit { first_seen, evicted, count, ..hit });
             return;
         }
         if inner.hits.len() >= MAX_CLIENTS {

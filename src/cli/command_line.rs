@@ -4,8 +4,8 @@ use clap::{Parser, Subcommand};
 
 use super::config_file::ConfigFile;
 use super::{
-    completions, config, confirm, demo, drain, fetch, filter, healthcheck, key, list, probe, proof,
-    reload, report, service, status, validate,
+    completions, config, confirm, demo, drain, evidence, fetch, filter, healthcheck, key, list,
+    probe, proof, reload, report, revoke, service, status, validate,
 };
 
 /// A TLS-terminating reverse proxy that rejects clients whose keys are compromised or weak.
@@ -120,6 +120,13 @@ pub(super) enum CliCommand {
     /// is "confirmed", "cleared", or "probable" if there is no answer. The source learns the
     /// fingerprints; --dry-run shows them and asks nothing.
     Confirm(confirm::Args),
+    /// Write a folder about a compromised key, for its CA, an auditor and an incident report.
+    ///
+    /// Asks running proxies about the key, and reads the saved proofs. The folder has the
+    /// certificates, the proofs, evidence.json for programs, and README.txt for people: first and
+    /// last sighting, services, lists with their versions, and the time to the eviction. With --key,
+    /// it has certificate requests that the key signed, too. A proxy that does not respond is a line.
+    Evidence(evidence::Args),
     /// Download filters and lists, check them, and replace the files.
     ///
     /// Each filter and list with a `source` in the configuration is requested, unless it is
@@ -133,6 +140,13 @@ pub(super) enum CliCommand {
     /// pwnedkeys API. A filter hit is only probable, a proof is certain.
     #[command(subcommand)]
     Proof(proof::ProofCommand),
+    /// Let an ACME server revoke a certificate whose private key is at hand.
+    ///
+    /// Signs the request with the key of the certificate, with the reason keyCompromise (RFC 8555,
+    /// section 7.6). No account is needed. The key is compared with the certificate first. Without
+    /// --yes, prints the request and the CAs that take it as proof, and connects to no server. A
+    /// redirect is an error.
+    Revoke(revoke::Args),
     /// Print a completion script for a shell.
     ///
     /// Save it as /usr/share/bash-completion/completions/keygate for bash, as

@@ -150,7 +150,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
 const MAX_WORKERS: usize = 1 << 12;
 
 /// The clients of each service that were admitted since `from`, last seen first.
-fn admitted(client: &AdminClient, from: u64) -> Result<Vec<KeyUse>, AdminError> {
+pub(super) fn admitted(client: &AdminClient, from: u64) -> Result<Vec<KeyUse>, AdminError> {
     let mut clients = Vec::new();
     for worker in 0..MAX_WORKERS {
         let path = format!("/key-uses?worker={worker}");

@@ -16,7 +16,7 @@ const SUFFIXES: [&str; 3] = ["", ".jws", ".json"];
 ///
 /// A file that cannot be read, that is larger than a proof, or a link without its target is an
 /// error. It may be the proof.
-pub(super) fn files<'a>(
+pub(crate) fn files<'a>(
     directory: &'a Path,
     fingerprint: &'a Fingerprint,
 ) -> impl Iterator<Item = io::Result<(PathBuf, Vec<u8>)>> + 'a {

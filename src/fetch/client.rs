@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::http::request::Builder;
 use hyper::{HeaderMap, Request, Response, StatusCode, header};
@@ -90,11 +90,22 @@ impl FetchClient {
         add: impl Fn(Builder) -> Builder,
         read: impl AsyncFn(Response<Incoming>, &Progress) -> Result<T, TransferError>,
     ) -> Result<T, FetchError> {
+        self.send(url, add, &Bytes::new(), read).await
+    }
+
+    /// Requests `url` as [`FetchClient::get`] does, with a body and the method that `add` sets.
+    pub(super) async fn send<T>(
+        &self,
+        url: &SourceUrl,
+        add: impl Fn(Builder) -> Builder,
+        body: &Bytes,
+        read: impl AsyncFn(Response<Incoming>, &Progress) -> Result<T, TransferError>,
+    ) -> Result<T, FetchError> {
         let whole = self.config.timeout;
         let exchanges = async {
             let mut at = url.clone();
             for _ in 0..=MAX_REDIRECTS {
-                match self.request(&at, &add, &read).await? {
+                match self.request(&at, &add, body, &read).await? {
                     Fetched::Complete(value) => return Ok(value),
                     Fetched::Moved(next) => at = next,
                 }
@@ -111,13 +122,14 @@ impl FetchClient {
         &self,
         url: &SourceUrl,
         add: impl Fn(Builder) -> Builder,
+        body: &Bytes,
         read: impl AsyncFn(Response<Incoming>, &Progress) -> Result<T, TransferError>,
     ) -> Result<Fetched<T>, TransferError> {
         let FetchConfig { connect_timeout, stall_timeout, .. } = self.config;
         let connection = timeout(connect_timeout, self.connect(url)).await;
         let connection =
             connection.map_err(|_| TransferError::ConnectTimeout(connect_timeout))??;
-        let request = self.message(url, add).map_err(http_client::unreachable)?;
+        let request = self.message(url, add, body).map_err(http_client::unreachable)?;
         let progress = Progress(Cell::new(Instant::now()));
         let read = async |response| match self.redirect(url, &response) {
             Some(next) => Ok(Fetched::Moved(next)),
@@ -148,12 +160,13 @@ impl FetchClient {
         &self,
         url: &SourceUrl,
         add: impl Fn(Builder) -> Builder,
-    ) -> hyper::http::Result<Request<Empty<Bytes>>> {
+        body: &Bytes,
+    ) -> hyper::http::Result<Request<Full<Bytes>>> {
         let mut target = format!("{}{}", url.path, url.query);
         if self.config.proxy.is_some() && !url.is_secure {
             target = format!("http://{}{target}", url.authority());
         }
-        let mut request = add(http_client::get(url, &target)).body(Empty::new())?;
+        let mut request = add(http_client::get(url, &target)).body(Full::new(body.clone()))?;
         if self.is_source(url) {
             request.headers_mut().extend(self.headers.clone());
         }

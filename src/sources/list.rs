@@ -241,6 +241,7 @@ impl ListSource {
             path: self.path().display().to_string(),
             format,
             entries: self.list().len(),
+            loaded: self.file.loaded_at(),
             updated,
             sha256,
             signature: self.value().original.signature.as_deref().map(SignatureReport::new),

@@ -110,6 +110,8 @@ pub struct ListReport {
     pub format: &'static str,
     /// Number of entries.
     pub entries: usize,
+    /// When the list was put in use.
+    pub loaded: u64,
     /// Date of a blocklist by its metadata, in seconds since the Unix epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub updated: Option<u64>,

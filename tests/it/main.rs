@@ -80,6 +80,7 @@ mod cli {
     mod config;
     mod confirm;
     mod demo;
+    mod evidence;
     mod filter;
     mod filter_query;
     mod inputs;
@@ -92,6 +93,7 @@ mod cli {
     mod probe;
     mod proofs;
     mod reports;
+    mod revoke;
     mod shared_primes;
     mod status;
     mod validate;

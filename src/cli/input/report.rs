@@ -7,7 +7,7 @@ use keygate_core::json::{self, JsonError};
 use serde::Deserialize;
 
 /// Maximum size of a line of a report, in bytes; a longer line is an error. A client with a long
-/// subject has less than 8 KiB.
+/// subject has less than 8 KiB, and its certificates have 22 KiB at most.
 const MAX_LINE: u64 = 64 << 10;
 
 /// The key of a client that was found in a filter.

@@ -34,6 +34,11 @@ pub enum CreateError {
     /// The input is not a private key in DER.
     #[error(transparent)]
     Input(#[from] InputError),
+    /// ACME has no signature for the algorithm of the key.
+    #[error(
+        "ACME has no signature for a key of the algorithm {0}: expected RSA from 2048 to 8192 bits, P-256, P-384, P-521 or Ed25519"
+    )]
+    NoRequest(String),
     /// The input has no private key, or the cryptographic library rejects the private key.
     #[error("not a private key that can sign: {0}")]
     PrivateKey(#[from] KeyRejected),
@@ -53,8 +58,7 @@ pub enum CreateError {
 /// # Errors
 /// Returns an error if `private_key` is not a private key, or has an algorithm without proofs.
 pub fn create(private_key: &[u8]) -> Result<Vec<CreatedProof>, CreateError> {
-    let found = keys_in(private_key).into_iter().next().map(|finding| finding.key);
-    let spki = found.unwrap_or(Err(InputError::NoKey))?;
+    let spki = spki_of(private_key)?;
     let signer = Signer::new(private_key, &spki)?;
     let mut proofs = Vec::new();
     for (encoding, spki) in related(&spki) {
@@ -63,6 +67,12 @@ pub fn create(private_key: &[u8]) -> Result<Vec<CreatedProof>, CreateError> {
         }
     }
     Ok(proofs)
+}
+
+/// The SubjectPublicKeyInfo (DER) of a private key.
+pub(super) fn spki_of(private_key: &[u8]) -> Result<Vec<u8>, InputError> {
+    let found = keys_in(private_key).into_iter().next().map(|finding| finding.key);
+    found.unwrap_or(Err(InputError::NoKey))
 }
 
 fn proof(signer: &Signer, spki: Vec<u8>) -> Result<CreatedProof, CreateError> {
@@ -79,7 +89,7 @@ fn proof(signer: &Signer, spki: Vec<u8>) -> Result<CreatedProof, CreateError> {
     Ok(CreatedProof { spki, fingerprint, json })
 }
 
-enum Signer {
+pub(super) enum Signer {
     Ecdsa(EcdsaKeyPair),
     Ed25519(Ed25519KeyPair),
     MlDsa(PqdsaKeyPair),
@@ -88,7 +98,7 @@ enum Signer {
 
 impl Signer {
     /// The signer with `private_key`, whose public key is `spki`.
-    fn new(private_key: &[u8], spki: &[u8]) -> Result<Self, CreateError> {
+    pub(super) fn new(private_key: &[u8], spki: &[u8]) -> Result<Self, CreateError> {
         let ecdsa = |curve: &'static EcdsaSigningAlgorithm| {
             Ok(Self::Ecdsa(EcdsaKeyPair::from_private_key_der(curve, private_key)?))
         };
@@ -116,7 +126,7 @@ impl Signer {
         }
     }
 
-    fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Unspecified> {
+    pub(super) fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Unspecified> {
         let random = SystemRandom::new();
         match self {
             Self::Ecdsa(pair) => Ok(pair.sign(&random, message)?.as_ref().to_vec()),
