@@ -18,7 +18,7 @@ use rustls::pki_types::CertificateDer;
 use serde::{Serialize, Serializer};
 
 /// Maximum number of clients in memory: about 3 MiB, and ten times that if all names in their
-/// certificates have their maximum length; [`MAX_CHAIN`] more for each client whose key was found.
+/// certificates have their maximum length; 16 KiB more for each client whose key was found.
 /// Further clients evict the oldest.
 pub const MAX_CLIENTS: usize = 2000;
 /// Maximum size of the certificates of a client in memory, in bytes. Further ones are left out, the

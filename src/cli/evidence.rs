@@ -27,8 +27,8 @@ pub(super) struct Args {
     /// Fingerprint of the key: SHA-256 of its SubjectPublicKeyInfo, in hex or base64.
     #[arg(value_name = "FINGERPRINT", value_parser = fingerprint, value_hint = ValueHint::Other)]
     fingerprint: Fingerprint,
-    /// Admin address of a proxy, IP:PORT or unix:/PATH; several if given several times. Default: the
-    /// address of the configuration.
+    /// Admin address of a proxy, IP:PORT or unix:/PATH; several if given several times. Default:
+    /// the address of the configuration.
     #[arg(long, value_name = "ADDRESS", value_parser = address, value_hint = ValueHint::Other)]
     admin: Vec<ListenAddress>,
     #[command(flatten)]

@@ -108,6 +108,7 @@ mod confirm {
 }
 
 mod docs {
+    mod after_a_hit;
     mod checker;
     mod common_mistakes;
     mod examples;

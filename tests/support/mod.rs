@@ -37,6 +37,7 @@ pub mod load;
 pub mod minisign;
 pub mod mirror;
 pub mod origin;
+pub mod pebble;
 pub mod pki;
 pub mod program;
 pub mod promql;

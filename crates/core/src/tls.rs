@@ -37,8 +37,9 @@ pub use self::{
     client_verifier::PresentedPath,
     credentials::{Credentials, credentials, key_pair, private_key, uncovered_names},
     crls::{
-        CompromisedKeys, CrlError, CrlIssuers, CrlLoader, CrlMark, CrlMarks, CrlNumber, CrlUpdate, CrlVersion,
-        CrlWarning, Crls, IntermediateError, MAX_CLOCK_SKEW, Revocation, RevocationList, issued_any,
+        CompromisedKeys, CrlError, CrlIssuers, CrlLoader, CrlMark, CrlMarks, CrlNumber, CrlUpdate,
+        CrlVersion, CrlWarning, Crls, IntermediateError, MAX_CLOCK_SKEW, Revocation,
+        RevocationList, issued_any,
     },
     handshake_result::HandshakeResult,
     identity::ClientIdentity,
