@@ -236,7 +236,7 @@ impl AskConnection {
             None => presented.iter().for_each(|it| chain.push(it)),
         }
         let judgement = Judgement::new(&snapshot.guard, &policy, chain.iter().copied(), now);
-        self.metrics.count_judgement(&judgement);
+        self.metrics.judgements.count(JudgedAt::Asked, &judgement);
         if judgement.decision != Decision::Admit {
             let asked = self.asked_client(&authorizer.config.name, question);
             self.worker.log.asked_hit(&asked, &chain, &judgement);
@@ -251,7 +251,7 @@ impl AskConnection {
             if authorizer.config.client_auth.accept_server_auth_until.is_some()
                 && chain.iter().any(|it| is_for_servers(it))
             {
-                self.metrics.server_auth_clients.inc();
+                self.metrics.judgements.server_auth_clients.inc();
                 let asked = self.asked_client(&authorizer.config.name, question);
                 self.worker.log.asked_server_auth(&asked, &chain, &judgement);
             }

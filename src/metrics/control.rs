@@ -4,43 +4,63 @@ use keygate_core::tls::CertificateRole;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{Gauge, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
-use super::confirm::ConfirmMetrics;
+use super::LogMetrics;
+use super::confirm::{ConfirmMetrics, ConfirmSeries};
 use super::filter::{FilterMetrics, FilterSeries};
 use super::labels::{Family, Label, ReloadResult};
 use super::list::{ListMetrics, ListSeries};
-use super::{LogMetrics, counter, counters, opts, register};
+use super::series::{RemoveGauges, at_zero, series, set_count};
 
-/// The series of the control plane.
-#[derive(Debug, Clone)]
-pub struct ControlMetrics {
-    pub(super) registry: Registry,
-    filters: FilterSeries,
-    lists: ListSeries,
-    config_reloads: Family<ReloadResult, IntCounter>,
-    config_last_reload_successful: IntGauge,
-    exception_until: GaugeVec,
-    certificate_not_after: GaugeVec,
-    credential_last_reload_successful: IntGaugeVec,
-    credential_rejections: IntCounterVec,
-    credential_reloads: IntCounterVec,
-    crl_entries: GaugeVec,
-    crl_last_reload_successful: IntGaugeVec,
-    crl_next_update: GaugeVec,
-    crl_rejections: IntCounterVec,
-    own_key_compromised: IntGaugeVec,
-    upstream_up: IntGaugeVec,
-    /// 1 while an operator drains this instance.
-    pub drained: IntGauge,
-    files_checked: Gauge,
-    files_hung: IntGauge,
-    /// The questions to a source of proofs.
-    pub confirm: ConfirmMetrics,
-    /// Snapshots that were activated, the first included.
-    pub snapshots: IntCounter,
-    /// 1 while another process holds the lock on the state directory.
-    pub state_lock_waiting: IntGauge,
-    /// Failed writes in the state directory.
-    pub state_write_failures: IntCounter,
+series! {
+    /// The series of the control plane.
+    pub struct ControlMetrics, ControlSeries {
+        build_info: IntGaugeVec = "build_info"["version"]
+            "1, with the version as a label.",
+        config_reloads: Family<ReloadResult, IntCounter> = "config_reloads_total"["result"]
+            "Checks of the configuration file, after a change or SIGHUP, by result.",
+        config_last_reload_successful: IntGauge = "config_last_reload_successful"[]
+            "0 if the configuration file was rejected at its last check.",
+        exception_until: GaugeVec = "exception_until_timestamp_seconds"["fingerprint"]
+            "When an exception expires or expired.",
+        certificate_not_after: GaugeVec = "certificate_not_after_timestamp_seconds"["service", "role"]
+            "When one of the service's own certificates expires.",
+        credential_last_reload_successful: IntGaugeVec = "credential_last_reload_successful"["service", "files"]
+            "0 if certificates, keys or CAs of a service were rejected at their last check.",
+        credential_rejections: IntCounterVec = "credential_refusals_total"["service", "files", "reason"]
+            "Rejected updates of certificates, keys and CAs of a service by reason.",
+        credential_reloads: IntCounterVec = "credential_reloads_total"["service", "files", "result"]
+            "Checks of the certificates, keys and CAs of a service by result.",
+        crl_entries: GaugeVec = "crl_entries"["service"]
+            "Revoked certificates on the revocation lists of a service.",
+        crl_last_reload_successful: IntGaugeVec = "crl_last_reload_successful"["service"]
+            "0 if a revocation list of a service was rejected at its last check.",
+        crl_rejections: IntCounterVec = "crl_refusals_total"["service", "reason"]
+            "Rejected updates of the revocation lists of a service by reason.",
+        crl_next_update: GaugeVec = "crl_next_update_timestamp_seconds"["service"]
+            "When the first revocation list of a service expires.",
+        own_key_compromised: IntGaugeVec = "own_key_compromised"["service", "role"]
+            "Keys of a service's own certificates and CAs that are weak, in a filter or on a list.",
+        upstream_up: IntGaugeVec = "upstream_server_up"["service", "server"]
+            "1 if the health checks find a server healthy, 0 if unhealthy.",
+        pub drained: IntGauge = "drained"[]
+            "1 while an operator drains this instance, and readiness fails.",
+        files_checked: Gauge = "files_checked_timestamp_seconds"[]
+            "When the last check of all files ended.",
+        files_hung: IntGauge = "files_hung"[]
+            "Files that do not respond, because their file system hangs.",
+        pub snapshots: IntCounter = "snapshots_total"[]
+            "Snapshots that were activated.",
+        pub state_lock_waiting: IntGauge = "state_lock_waiting"[]
+            "1 while another process holds the lock on the state directory, and nothing is saved.",
+        pub state_write_failures: IntCounter = "state_write_failures_total"[]
+            "Failed writes in the state directory.",
+    } with {
+        pub(super) registry: Registry,
+        filters: FilterSeries,
+        lists: ListSeries,
+        /// The questions to a source of proofs.
+        pub confirm: ConfirmMetrics,
+    }
 }
 
 impl ControlMetrics {
@@ -48,42 +68,20 @@ impl ControlMetrics {
     ///
     /// # Errors
     /// Returns an error if two series have the same name.
-    #[rustfmt::skip] // a table
     pub fn new() -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
         registry.register(Box::new(ProcessCollector::for_self()))?;
-        let gauges = |name, help, labels: &[&str]| register(&registry, GaugeVec::new(opts(name, help), labels));
-        let integers = |name, help, labels: &[&str]| register(&registry, IntGaugeVec::new(opts(name, help), labels));
-        let build = integers("build_info", "1, with the version as a label.", &["version"])?;
-        build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
-        let config_reloads = counters(&registry, "config_reloads_total", "Checks of the configuration file, after a change or SIGHUP, by result.", &["result"])?;
-        let config_last_reload_successful = register(&registry, IntGauge::with_opts(opts("config_last_reload_successful", "0 if the configuration file was rejected at its last check.")))?;
-        config_last_reload_successful.set(1);
-        Ok(Self {
-            filters: FilterSeries::register(&registry)?,
-            lists: ListSeries::register(&registry)?,
-            config_reloads: Family::from_vec(&config_reloads, &[]),
-            config_last_reload_successful,
-            exception_until: gauges("exception_until_timestamp_seconds", "When an exception expires or expired.", &["fingerprint"])?,
-            certificate_not_after: gauges("certificate_not_after_timestamp_seconds", "When one of the service's own certificates expires.", &["service", "role"])?,
-            credential_last_reload_successful: integers("credential_last_reload_successful", "0 if certificates, keys or CAs of a service were rejected at their last check.", &["service", "files"])?,
-            credential_rejections: counters(&registry, "credential_refusals_total", "Rejected updates of certificates, keys and CAs of a service by reason.", &["service", "files", "reason"])?,
-            credential_reloads: counters(&registry, "credential_reloads_total", "Checks of the certificates, keys and CAs of a service by result.", &["service", "files", "result"])?,
-            crl_entries: gauges("crl_entries", "Revoked certificates on the revocation lists of a service.", &["service"])?,
-            crl_last_reload_successful: integers("crl_last_reload_successful", "0 if a revocation list of a service was rejected at its last check.", &["service"])?,
-            crl_rejections: counters(&registry, "crl_refusals_total", "Rejected updates of the revocation lists of a service by reason.", &["service", "reason"])?,
-            crl_next_update: gauges("crl_next_update_timestamp_seconds", "When the first revocation list of a service expires.", &["service"])?,
-            own_key_compromised: integers("own_key_compromised", "Keys of a service's own certificates and CAs that are weak, in a filter or on a list.", &["service", "role"])?,
-            upstream_up: integers("upstream_server_up", "1 if the health checks find a server healthy, 0 if unhealthy.", &["service", "server"])?,
-            drained: register(&registry, IntGauge::with_opts(opts("drained", "1 while an operator drains this instance, and readiness fails.")))?,
-            files_checked: register(&registry, Gauge::with_opts(opts("files_checked_timestamp_seconds", "When the last check of all files ended.")))?,
-            files_hung: register(&registry, IntGauge::with_opts(opts("files_hung", "Files that do not respond, because their file system hangs.")))?,
-            confirm: ConfirmMetrics::register(&registry)?,
-            snapshots: counter(&registry, "snapshots_total", "Snapshots that were activated.")?,
-            state_lock_waiting: register(&registry, IntGauge::with_opts(opts("state_lock_waiting", "1 while another process holds the lock on the state directory, and nothing is saved.")))?,
-            state_write_failures: counter(&registry, "state_write_failures_total", "Failed writes in the state directory.")?,
-            registry,
-        })
+        let metrics = ControlSeries::register(&registry)?.handles(
+            &[],
+            registry.clone(),
+            FilterSeries::register(&registry)?,
+            ListSeries::register(&registry)?,
+            ConfirmSeries::register(&registry)?.handles(&[]),
+        );
+        metrics.build_info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        metrics.config_last_reload_successful.set(1);
+        metrics.confirm.set_answers(0, 0);
+        Ok(metrics)
     }
 
     /// Adds the series of the logs.
@@ -91,7 +89,7 @@ impl ControlMetrics {
     /// # Errors
     /// Returns an error if they are registered already.
     pub fn with_logs(self, logs: &LogMetrics) -> Result<Self, prometheus::Error> {
-        register(&self.registry, Ok(logs.collector.clone()))?;
+        self.registry.register(Box::new(logs.collector.clone()))?;
         Ok(self)
     }
 
@@ -117,7 +115,7 @@ impl ControlMetrics {
     /// number of files that do not respond.
     pub fn record_file_check(&self, now: f64, hung: usize) {
         self.files_checked.set(now);
-        self.files_hung.set(i64::try_from(hung).unwrap_or(i64::MAX));
+        set_count(&self.files_hung, hung);
     }
 
     /// Removes the series of exceptions, services and servers. A new snapshot sets those that are
@@ -140,7 +138,7 @@ impl ControlMetrics {
 
     /// Removes the gauges of a list that is no longer configured. Its counters stay.
     pub fn remove_list(&self, name: &str) {
-        self.lists.remove(name);
+        self.lists.remove_gauges(name);
     }
 
     /// Sets when an exception expires, in seconds since the Unix epoch.
@@ -159,14 +157,8 @@ impl ControlMetrics {
     ) {
         let labels = [service, files.as_str()];
         self.credential_last_reload_successful.with_label_values(&labels).set(is_usable.into());
-        for reason in reasons {
-            let labels = [service, files.as_str(), reason.as_str()];
-            let _ = self.credential_rejections.with_label_values(&labels); // at zero
-        }
-        for result in ReloadResult::ALL {
-            let labels = [service, files.as_str(), result.as_str()];
-            let _ = self.credential_reloads.with_label_values(&labels); // at zero
-        }
+        at_zero(&self.credential_rejections, &labels, reasons);
+        at_zero(&self.credential_reloads, &labels, ReloadResult::ALL);
     }
 
     /// Counts a check of the `files` of a service after which their content is in use.
@@ -203,9 +195,7 @@ impl ControlMetrics {
             None => drop(self.crl_next_update.remove_label_values(&[service])),
         }
         self.crl_entries.with_label_values(&[service]).set(entries as f64);
-        for reason in reasons {
-            let _ = self.crl_rejections.with_label_values(&[service, reason.as_str()]); // at zero
-        }
+        at_zero(&self.crl_rejections, &[service], reasons);
     }
 
     /// Sets whether the revocation lists of a service were usable at their last check.
@@ -222,8 +212,7 @@ impl ControlMetrics {
 
     /// Sets how many of a service's certificates in a role have a compromised key.
     pub fn set_own_key_compromised(&self, service: &str, role: CertificateRole, keys: usize) {
-        let keys = i64::try_from(keys).unwrap_or(i64::MAX);
-        self.own_key_compromised.with_label_values(&[service, role.as_str()]).set(keys);
+        set_count(&self.own_key_compromised.with_label_values(&[service, role.as_str()]), keys);
     }
 
     /// Sets whether the health checks find a server healthy.

@@ -1,152 +1,108 @@
 //! The series of filters.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
-
 use keygate_core::guard::NamedFilter;
-use prometheus::{IntCounter, IntCounterVec, IntGaugeVec, Registry};
+use prometheus::core::Collector;
+use prometheus::{Gauge, IntCounter, IntCounterVec, IntGaugeVec};
 
-use super::file_checks::{FileCheckNames, FileCheckSeries, FileChecks, GuardedFileMetrics};
-use super::gauges::{GaugeTable, Gauges, Row};
-use super::labels::{Label, ReloadResult};
-use super::{counters, opts, register};
+use super::guarded_file::{FileChecks, GuardedFileMetrics};
+use super::labels::{Family, Label, ReloadResult};
+use super::scrape::label_of;
+use super::series::{RemoveGauges, at_zero, series};
 
-/// The series of one filter.
-#[derive(Debug, Clone)]
-pub struct FilterMetrics {
-    name: String,
-    info: IntGaugeVec,
-    exposed_digest: ExposedDigest,
-    gauges: Gauges<FilterGauge>,
-    checks: FileChecks,
-    /// Updates that an operator accepted although they failed a check.
-    accepted: IntCounter,
+series! {
+    /// The series of one filter.
+    pub struct FilterMetrics, FilterSeries {
+        info: IntGaugeVec = "filter_info"["filter", "sha256"]
+            "1, with the SHA-256 of the file in use as a label.",
+        entries: Gauge = "filter_entries"["filter"]
+            "Entries of the filter in use, according to its header.",
+        false_positive_ratio: Gauge = "filter_false_positive_ratio"["filter"]
+            "Probability that one lookup of a key that was never added is a hit, calculated from the header.",
+        fill_ratio: Gauge = "filter_fill_ratio"["filter"]
+            "Fraction of the bits that are set.",
+        last_good_in_use: Gauge = "filter_last_good_in_use"["filter"]
+            "1 if the filter in use comes from the state directory, because its file was rejected at the start.",
+        loaded: Gauge = "filter_loaded_timestamp_seconds"["filter"]
+            "When the filter in use was loaded.",
+        revision: Gauge = "filter_revision"["filter"]
+            "Revision of the filter in use.",
+        size: Gauge = "filter_size_bytes"["filter"]
+            "Size of the bit field in use.",
+        stale: Gauge = "filter_stale"["filter"]
+            "1 if the filter in use was last changed longer ago than max_age.",
+        updated: Gauge = "filter_updated_timestamp_seconds"["filter"]
+            "When the filter in use was last changed, according to its header.",
+        last_reload_successful: Gauge = "filter_last_reload_successful"["filter"]
+            "0 if the file was rejected at its last check.",
+        reloads: Family<ReloadResult, IntCounter> = "filter_reloads_total"["filter", "result"]
+            "Checks of a filter file by result.",
+        rejections: IntCounterVec = "filter_refusals_total"["filter", "reason"]
+            "Rejected updates of a filter file by reason.",
+        accepted: IntCounter = "filter_updates_accepted_total"["filter"]
+            "Updates of a filter that an operator accepted although they failed a check.",
+    } with {
+        name: String,
+    }
 }
-
-/// The SHA-256 of the file in use, in hex: a label value of `filter_info`.
-type ExposedDigest = Arc<Mutex<Option<String>>>;
 
 impl FilterMetrics {
     /// Shows a filter that was activated at `now`, in seconds since the Unix epoch.
     pub fn record_loaded(&self, named: &NamedFilter, now: f64) {
         let NamedFilter { filter, sha256, .. } = named;
         let sha256 = data_encoding::HEXLOWER.encode(sha256);
-        let mut exposed = self.exposed_digest.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(before) = exposed.take() {
-            let _ = self.info.remove_label_values(&[&self.name, &before]); // fails if there is none
-        }
+        remove_digest(&self.info, &self.name);
         self.info.with_label_values(&[&self.name, &sha256]).set(1);
-        *exposed = Some(sha256);
         let header = filter.header();
-        for (gauge, value) in [
-            (FilterGauge::Entries, header.entry_count.into()),
-            (FilterGauge::FalsePositiveRatio, filter.false_positive_ratio()),
-            (FilterGauge::FillRatio, filter.fill_ratio()),
-            (FilterGauge::Loaded, now),
-            (FilterGauge::Revision, header.revision.into()),
-            (FilterGauge::Size, header.data_size() as f64),
-            (FilterGauge::Updated, header.updated_at as f64),
-        ] {
-            self.gauges.set(gauge, value);
-        }
-        self.checks.record_usable(ReloadResult::Loaded);
+        self.entries.set(header.entry_count.into());
+        self.false_positive_ratio.set(filter.false_positive_ratio());
+        self.fill_ratio.set(filter.fill_ratio());
+        self.loaded.set(now);
+        self.revision.set(header.revision.into());
+        self.size.set(header.data_size() as f64);
+        self.updated.set(header.updated_at as f64);
+        self.checks().record_usable(ReloadResult::Loaded);
     }
 }
 
 impl GuardedFileMetrics for FilterMetrics {
-    fn checks(&self) -> &FileChecks {
-        &self.checks
-    }
-
-    fn accepted(&self) -> &IntCounter {
-        &self.accepted
+    fn checks(&self) -> FileChecks<'_> {
+        FileChecks {
+            name: &self.name,
+            last_reload_successful: &self.last_reload_successful,
+            reloads: &self.reloads,
+            rejections: &self.rejections,
+            accepted: &self.accepted,
+        }
     }
 
     fn set_stale(&self, is_stale: bool) {
-        self.gauges.set(FilterGauge::Stale, is_stale.into());
+        self.stale.set(is_stale.into());
     }
 
     fn set_last_good_in_use(&self, is_last_good: bool) {
-        self.gauges.set(FilterGauge::LastGoodInUse, is_last_good.into());
+        self.last_good_in_use.set(is_last_good.into());
     }
 }
 
-/// A gauge with the label `filter`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum FilterGauge {
-    Entries,
-    FalsePositiveRatio,
-    FillRatio,
-    LastGoodInUse,
-    Loaded,
-    Revision,
-    Size,
-    Stale,
-    Updated,
-}
-
-#[rustfmt::skip] // a table
-const FILTER_GAUGES: [Row<FilterGauge>; 9] = [
-    Row { key: FilterGauge::Entries, name: "filter_entries", help: "Entries of the filter in use, according to its header." },
-    Row { key: FilterGauge::FalsePositiveRatio, name: "filter_false_positive_ratio", help: "Probability that one lookup of a key that was never added is a hit, calculated from the header." },
-    Row { key: FilterGauge::FillRatio, name: "filter_fill_ratio", help: "Fraction of the bits that are set." },
-    Row { key: FilterGauge::LastGoodInUse, name: "filter_last_good_in_use", help: "1 if the filter in use comes from the state directory, because its file was rejected at the start." },
-    Row { key: FilterGauge::Loaded, name: "filter_loaded_timestamp_seconds", help: "When the filter in use was loaded." },
-    Row { key: FilterGauge::Revision, name: "filter_revision", help: "Revision of the filter in use." },
-    Row { key: FilterGauge::Size, name: "filter_size_bytes", help: "Size of the bit field in use." },
-    Row { key: FilterGauge::Stale, name: "filter_stale", help: "1 if the filter in use was last changed longer ago than max_age." },
-    Row { key: FilterGauge::Updated, name: "filter_updated_timestamp_seconds", help: "When the filter in use was last changed, according to its header." },
-];
-
-const CHECKS: FileCheckNames = FileCheckNames {
-    last_successful: "filter_last_reload_successful",
-    reloads: "filter_reloads_total",
-    rejections: "filter_refusals_total",
-};
-
-/// The series of all filters.
-#[derive(Debug, Clone)]
-pub(super) struct FilterSeries {
-    info: IntGaugeVec,
-    gauges: GaugeTable<FilterGauge>,
-    checks: FileCheckSeries,
-    accepted: IntCounterVec,
-    /// The exposed digests, by the name of the filter.
-    exposed_digests: Arc<Mutex<HashMap<String, ExposedDigest>>>,
+/// Removes the SHA-256 of the file of this filter that was in use.
+fn remove_digest(info: &IntGaugeVec, name: &str) {
+    let families = info.collect();
+    let digests = families.iter().flat_map(|family| family.get_metric());
+    for digest in digests.filter(|it| label_of(it, "filter") == name) {
+        // Fails only if there is none.
+        let _ = info.remove_label_values(&[name, label_of(digest, "sha256")]);
+    }
 }
 
 impl FilterSeries {
-    #[rustfmt::skip] // a table
-    pub(super) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let info = IntGaugeVec::new(opts("filter_info", "1, with the SHA-256 of the file in use as a label."), &["filter", "sha256"]);
-        Ok(Self {
-            info: register(registry, info)?,
-            gauges: GaugeTable::register(registry, "filter", &FILTER_GAUGES)?,
-            checks: FileCheckSeries::register(registry, "filter", &CHECKS)?,
-            accepted: counters(registry, "filter_updates_accepted_total", "Updates of a filter that an operator accepted although they failed a check.", &["filter"])?,
-            exposed_digests: Arc::default(),
-        })
-    }
-
     pub(super) fn with_name(&self, name: &str, reasons: &[impl Label]) -> FilterMetrics {
-        let mut digests = self.exposed_digests.lock().unwrap_or_else(PoisonError::into_inner);
-        FilterMetrics {
-            name: name.to_owned(),
-            info: self.info.clone(),
-            exposed_digest: Arc::clone(digests.entry(name.to_owned()).or_default()),
-            gauges: self.gauges.with_label(name),
-            checks: self.checks.with_name(name, reasons),
-            accepted: self.accepted.with_label_values(&[name]),
-        }
+        at_zero(&self.rejections, &[name], reasons);
+        self.handles(&[name], name.to_owned())
     }
 
+    /// Removes the gauges of a filter. Its counters stay.
     pub(super) fn remove(&self, name: &str) {
-        let mut digests = self.exposed_digests.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(digest) = digests.remove(name) else { return };
-        if let Some(sha256) = digest.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            let _ = self.info.remove_label_values(&[name, &sha256]); // fails only if there is none
-        }
-        self.gauges.remove(name);
-        self.checks.remove(name);
+        remove_digest(&self.info, name);
+        self.remove_gauges(name);
     }
 }

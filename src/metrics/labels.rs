@@ -4,7 +4,6 @@ use keygate_core::guard::{JudgedAt, NameCheck, VerdictKind};
 use keygate_core::spki::Algorithm;
 use keygate_core::tls::{CertificateRole, HandshakeResult, KeyExchange};
 use keygate_wire::permit::BufferClass;
-use prometheus::core::{MetricVec, MetricVecBuilder};
 
 /// A label whose values are the variants of an enum.
 pub trait Label: Copy + 'static {
@@ -26,13 +25,9 @@ pub struct Family<L, M> {
 }
 
 impl<L: Label, M> Family<L, M> {
-    /// The handles of `vec` whose last label is `L` and whose others are `fixed`.
-    pub(super) fn from_vec<B: MetricVecBuilder<M = M>>(vec: &MetricVec<B>, fixed: &[&str]) -> Self
-    where
-        M: prometheus::core::Metric,
-    {
-        let values = L::ALL.iter().map(|value| [fixed, &[value.as_str()]].concat());
-        let handles = values.map(|values| vec.with_label_values(&values)).collect();
+    /// One handle for each value.
+    pub(super) fn new(handle: impl Fn(&str) -> M) -> Self {
+        let handles = L::ALL.iter().map(|value| handle(value.as_str())).collect();
         Self { handles, label: std::marker::PhantomData }
     }
 

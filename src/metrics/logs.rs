@@ -1,10 +1,9 @@
 //! The series of the logs, which start before the rest of the process.
 
-use prometheus::core::GenericCounterVec;
 use prometheus::{IntCounter, IntCounterVec};
 
 use super::labels::{Family, LogName};
-use super::opts;
+use super::series::{Handle, Series};
 use crate::log_writer::DroppedLines;
 
 /// The series of the logs.
@@ -21,9 +20,13 @@ impl LogMetrics {
     /// # Errors
     /// Returns an error if the name or the labels are invalid.
     pub fn new() -> Result<Self, prometheus::Error> {
-        let help = "Lines that were dropped because the reader of the log stalled or was gone.";
-        let collector = GenericCounterVec::new(opts("log_lines_dropped_total", help), &["log"])?;
-        Ok(Self { dropped: Family::from_vec(&collector, &[]), collector })
+        let collector = IntCounterVec::collector(&Series {
+            name: "log_lines_dropped_total",
+            labels: &["log"],
+            buckets: &[],
+            help: "Lines that were dropped because the reader of the log stalled or was gone.",
+        })?;
+        Ok(Self { dropped: Handle::resolve(&collector, &[]), collector })
     }
 
     /// The counters of the log on standard error.

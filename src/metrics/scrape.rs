@@ -72,7 +72,7 @@ fn value_of(metric: &Metric) -> f64 {
 }
 
 /// The value of a label; empty if the metric does not have it.
-fn label_of<'a>(metric: &'a Metric, label: &str) -> &'a str {
+pub(super) fn label_of<'a>(metric: &'a Metric, label: &str) -> &'a str {
     let pair = metric.get_label().iter().find(|pair| pair.name() == label);
     pair.map_or("", LabelPair::value)
 }

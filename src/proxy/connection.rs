@@ -191,7 +191,7 @@ async fn admit(worker: Rc<Worker>, established: Established) -> Option<Admitted>
             if service.config.accept_server_auth_until.is_some()
                 && path.iter().any(|it| is_for_servers(it))
             {
-                metrics.server_auth_clients.inc();
+                metrics.judgements.server_auth_clients.inc();
                 let (peer, log) = (identity.peer(), &worker.refusal_log);
                 log.server_auth(peer, &service, path, &judgement, judged_at);
             }

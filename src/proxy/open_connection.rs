@@ -38,7 +38,7 @@ pub(crate) fn record_judgement(
     identity: &ClientIdentity,
     judged_at: JudgedAt,
 ) {
-    metrics.count_judgement(judged_at, judgement);
+    metrics.judgements.count(judged_at, judgement);
     if judgement.decision != Decision::Admit {
         identity.with_path(|path| {
             log.hit(identity.peer(), service, path, judgement, judged_at);
@@ -271,7 +271,7 @@ impl OpenConnection {
                 JudgedAt::Reload,
             );
         } else if reason == NewJudgement::Snapshot {
-            metrics.count_judgement(JudgedAt::Reload, &judgement);
+            metrics.judgements.count(JudgedAt::Reload, &judgement);
         }
         self.key_status.replace(key_status(&service.config, &judgement.verdict));
         let is_rejected = judgement.decision == Decision::Reject;

@@ -242,7 +242,7 @@ impl<F: GuardedFile> GuardedSource<F> {
     fn record_use(&mut self, sha256: &str, now: SystemTime) {
         if let Some(accepted) = self.gate.record_use(sha256, self.value().entries(), now) {
             accepted.log(self.name());
-            self.metrics.accepted().inc();
+            self.metrics.checks().accepted.inc();
         }
     }
 

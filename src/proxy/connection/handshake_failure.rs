@@ -60,7 +60,7 @@ impl HandshakeFailure {
             metrics.connections.of(outcome).inc();
             if let Some(RejectedClient { chain, judgement: Some(judgement) }) = &self.refusal {
                 let stage = JudgedAt::FullHandshake;
-                metrics.count_judgement(stage, judgement);
+                metrics.judgements.count(stage, judgement);
                 let path: Vec<_> = chain.iter().collect();
                 worker.refusal_log.hit(peer, service, &path, judgement, stage);
                 // The client has proved its key. An answer may admit its next connection.
