@@ -54,7 +54,7 @@ pub use self::fetch::{CrlConfig, FetchConfig};
 pub use self::filter::{FilterConfig, Implausible, Rollback};
 pub use self::key_place::{KeyLines, KeyPlace, LocatedProblem, PlacedProblem};
 use self::keys::{table, words};
-pub use self::list::{BlocklistConfig, ListConfig, ListFormat, Shrink};
+pub use self::list::{ListConfig, ListFormat, Shrink};
 pub use self::log_level::{LogLevel, LogLevelError};
 pub use self::problem::{ConfigError, ConfigProblem};
 pub use self::schema::schema;
@@ -65,8 +65,8 @@ pub use self::service::{
 pub use self::traces::TracesConfig;
 use self::units::DurationText;
 pub use self::upstream::{
-    Balance, ClientCertificateFiles, HealthCheckConfig, Reuse, Scheme, ServerAddress, ServerConfig,
-    UpstreamConfig, UpstreamHttp, UpstreamTlsConfig,
+    Balance, HealthCheckConfig, Reuse, Scheme, ServerAddress, ServerConfig, UpstreamConfig,
+    UpstreamHttp, UpstreamTlsConfig,
 };
 pub use keygate_core::tls::{AlpnProtocol, ExpiredCrl, KeyExchange, RevocationDepth, TlsVersion};
 

@@ -2,13 +2,12 @@
 
 use std::path::PathBuf;
 
-use super::check;
 use super::keys::{table, words};
 
 table! {
     /// The access log.
     #[derive(Clone, Default, PartialEq, Eq)]
-    pub struct AccessLogConfig r#"A line for each request or each connection of `protocol = "tcp"` ([fields](proxying.md#access-log)), on standard output or in a file."#, check check::access_log {
+    pub struct AccessLogConfig r#"A line for each request or each connection of `protocol = "tcp"` ([fields](proxying.md#access-log)), on standard output or in a file."#, check {
         pub requests: LoggedRequests = "off" => Restart
             "`errors`: status 400 or higher, and requests that were broken off.",
         pub format: AccessLogFormat = "json" => Restart

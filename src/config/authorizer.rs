@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use keygate_core::guard::{AllowRules, Policy};
 use keygate_core::tls::ServerSettings;
 
-use super::check::{self, CertificateHeader, Mode, Name, Until};
+use super::check::{CertificateHeader, Mode, Name, Until};
 use super::keys::{table, words};
 use super::policy::{AskedPolicy, RawPolicy};
 use super::units::{Bounded, DurationText, Positive, SizeText};
@@ -308,7 +308,7 @@ table! {
     /// Checks of the client's certificate, in addition to the host's. The policy of the
     /// authorizer has the rules by name.
     #[derive(Clone, PartialEq, Eq)]
-    pub struct ClientChecks "", check check::client_checks {
+    pub struct ClientChecks "", check {
         pub mode: ClientAuthMode = "required" => NextRequest
             "`optional`: a client without a certificate is `unchecked`, for which `on_unchecked` must be `flag` or `header`. A certificate whose key cannot be checked is denied.",
         pub trust_anchors: Option<PathBuf> => NextRequest

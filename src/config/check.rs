@@ -19,9 +19,7 @@ use std::path::Path;
 use keygate_core::guard::Exception;
 
 pub(super) use self::admin::admin;
-pub(super) use self::authorizer::client_checks;
-pub(super) use self::fetch::{CrlSource, MAX_FINGERPRINTS_SIZE, confirm, filter, traces};
-pub(super) use self::service::{alpn, upstream};
+pub(super) use self::fetch::{CrlSource, MAX_FINGERPRINTS_SIZE};
 pub(super) use self::texts::*;
 pub(super) use self::urls::*;
 use super::document::Document;
@@ -143,13 +141,15 @@ fn confirmed_filters(
     }
 }
 
-/// Checks that `fields` name some and have an effect.
-pub(super) fn access_log(log: &AccessLogConfig, input: &Input<'_>) {
-    if log.fields.as_ref().is_some_and(Vec::is_empty) {
-        input.report_at("fields", "empty; name at least one field, or remove the key");
-    }
-    if log.fields.is_some() && log.format == AccessLogFormat::Common {
-        input.report_at("fields", "has no effect with format = \"common\"; remove it");
+impl AccessLogConfig {
+    /// Checks that `fields` name some and have an effect.
+    pub(in crate::config) fn check(&mut self, input: &Input<'_>) {
+        if self.fields.as_ref().is_some_and(Vec::is_empty) {
+            input.report_at("fields", "empty; name at least one field, or remove the key");
+        }
+        if self.fields.is_some() && self.format == AccessLogFormat::Common {
+            input.report_at("fields", "has no effect with format = \"common\"; remove it");
+        }
     }
 }
 

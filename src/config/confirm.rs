@@ -8,7 +8,7 @@ use std::time::Duration;
 use hyper::Uri;
 use rustls::pki_types::ServerName;
 
-use super::check::{self, BaseUrl};
+use super::check::BaseUrl;
 use super::keys::table;
 use super::units::{Bounded, DurationText, Positive};
 
@@ -18,7 +18,7 @@ type QuestionRate = Bounded<u32, 1, 1000>;
 table! {
     /// The source that is asked whether a probably compromised key is compromised.
     #[derive(Clone, PartialEq, Eq)]
-    pub struct ConfirmConfig "Questions about keys that are in a filter ([confirmation](confirm.md)). Without the table, nothing is ever asked. The files that it names are watched; a file that becomes unusable is logged, and its last good content stays in use.", check check::confirm {
+    pub struct ConfirmConfig "Questions about keys that are in a filter ([confirmation](confirm.md)). Without the table, nothing is ever asked. The files that it names are watched; a file that becomes unusable is logged, and its last good content stays in use.", check {
         pub filters: Vec<String> = [] => Restart
             "Names of the filters whose hits the source can clear. May be left out with one filter. A key that another filter has as well is never cleared.",
         pub url: Option<SourceUrl> as Option<BaseUrl> => Restart

@@ -6,14 +6,14 @@ use std::time::Duration;
 use keygate_core::spki::RsaExponents;
 
 use super::FetchConfig;
-use super::check::{self, Exponents, Name};
+use super::check::{Exponents, Name};
 use super::keys::{table, words};
 use super::units::{Positive, SizeText};
 
 table! {
     /// A filter file.
     #[derive(Clone, PartialEq, Eq)]
-    pub struct FilterConfig "An array of tables: `[[filters]]`. A client key is looked up in all of them ([filters](filters.md)). At least one filter or one [list](#lists) is required.", check check::filter {
+    pub struct FilterConfig "An array of tables: `[[filters]]`. A client key is looked up in all of them ([filters](filters.md)). At least one filter or one [list](#lists) is required.", check {
         pub name: String as Name => AtOnce
             "Name in logs, metrics, `Client-Key-Status` and `keygate filter accept`.",
         pub path: PathBuf => AtOnce

@@ -125,10 +125,10 @@ pub(super) trait Takes {
 /// Declares a typed table with its keys: `key: Type as Kind = DEFAULT => RELOAD "MEANING"`.
 ///
 /// `Type` is the type in the model. `Kind` converts the value, and is left out if it is the same
-/// type. A key of the type `Option` is optional. `check` names a function that reports keys that
-/// contradict each other.
+/// type. A key of the type `Option` is optional. `check` calls the method of the table that
+/// reports keys that contradict each other, and sets a default that depends on another key.
 macro_rules! table {
-    ($(#[$meta:meta])* $vis:vis struct $name:ident $text:literal $(, check $check:path)? {
+    ($(#[$meta:meta])* $vis:vis struct $name:ident $text:literal $(, $check:ident)? {
         $($(#[$attribute:meta])* $key_vis:vis $key:ident: $type:ty $(as $kind:ty)? $(= $default:tt)?
             $(=> $($reload:ident)? $meaning:literal)?,)+
     }) => {
@@ -179,7 +179,8 @@ macro_rules! table {
                     [$(stringify!($default),)? ""].into_iter().find(|it| !it.is_empty()),
                 );)+
                 let table = Self { $($key: $key?,)+ };
-                $($check(&table, input);)?
+                $(let mut table = table;
+                table.$check(input);)?
                 Ok(table)
             }
         }

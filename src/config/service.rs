@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use keygate_core::guard::{AllowRules, NameBounds, Policy};
 use keygate_core::tls::ServerSettings;
 
-use super::check::{self, Address, Name, ServerNameText, Until};
+use super::check::{Address, Name, ServerNameText, Until};
 use super::keys::{table, words};
 use super::policy::RawPolicy;
 use super::units::{Bounded, Positive, SizeText};
@@ -95,8 +95,7 @@ impl ServiceConfig {
             own.chain(cas).chain(&self.intermediates).chain(crls).collect();
         if let Some(tls) = &self.upstream.tls {
             files.push(&tls.trust_anchors);
-            let identity = tls.identity.iter();
-            files.extend(identity.flat_map(|files| [&files.certificate, &files.private_key]));
+            files.extend(tls.certificate.iter().chain(&tls.private_key));
         }
         files.into_iter().map(PathBuf::as_path).collect()
     }
@@ -211,7 +210,7 @@ impl Networks {
 table! {
     /// Certificate and protocol versions of a service.
     #[derive(Clone, PartialEq, Eq)]
-    pub struct TlsConfig "", check check::alpn {
+    pub struct TlsConfig "", check {
         pub certificate: PathBuf => NewConnections
             "PEM, the service's own certificate first, then its intermediates.",
         pub private_key: PathBuf => NewConnections

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::SourceUrl;
-use super::check::{self, Endpoint, ResourceName};
+use super::check::{Endpoint, ResourceName};
 use super::keys::table;
 use super::units::{Bounded, Positive};
 
@@ -18,7 +18,7 @@ type QueueLength = Bounded<usize, 1, 16_384>;
 table! {
     /// The export of traces to a collector of OpenTelemetry.
     #[derive(Clone, PartialEq, Eq)]
-    pub struct TracesConfig "Spans for OpenTelemetry, sent over OTLP/HTTP ([traces](traces.md)). Without the table, nothing is traced. Packages and images can export traces; a build without the cargo feature `opentelemetry` rejects the table.", check check::traces {
+    pub struct TracesConfig "Spans for OpenTelemetry, sent over OTLP/HTTP ([traces](traces.md)). Without the table, nothing is traced. Packages and images can export traces; a build without the cargo feature `opentelemetry` rejects the table.", check {
         pub endpoint: SourceUrl as Endpoint => Restart
             "URL of the collector: `https://HOST:4318`, or `http://`, which sends spans in clear text. Without a path: `/v1/traces`. A user, a password and a query are errors, and no message shows them; credentials belong in `headers`.",
         pub trust_anchors: Option<PathBuf> => Restart

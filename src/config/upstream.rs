@@ -1,11 +1,11 @@
 //! The model of an upstream: servers, selection, timeouts, health checks and TLS.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::KeyExchange;
-use super::check::{self, HealthPath, HostName, ServerUrl};
+use super::check::{HealthPath, HostName, ServerUrl};
 use super::keys::{table, words};
 use super::service::Connections;
 use super::units::{Bounded, OneOrMore, Positive, SizeText};
@@ -16,7 +16,7 @@ type HeaderSize = SizeText<usize, 1024, { 1 << 20 }>;
 table! {
     /// The servers behind a service.
     #[derive(Clone, PartialEq, Eq)]
-    pub struct UpstreamConfig "", check check::upstream {
+    pub struct UpstreamConfig "", check {
         pub servers: Vec<ServerConfig> => NextRequest
             r#"1 to 1000. `"http://HOST:PORT"`, `"https://HOST:PORT"`, `"h2c://HOST:PORT"`, `"unix:/PATH"`; with `protocol = "tcp"` `"HOST:PORT"`, `"tls://HOST:PORT"`, `"unix:/PATH"`. With a weight of 1 to 1000: `{ url = "http://10.0.0.5:8080", weight = 3 }`."#,
         pub balance: Balance = "least-requests" => NextRequest
@@ -190,30 +190,19 @@ table! {
     }
 }
 
-/// TLS towards the servers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UpstreamTlsConfig {
-    /// PEM file of the CAs that may issue the servers' certificates.
-    pub trust_anchors: PathBuf,
-    /// Client certificate for servers that request one.
-    pub identity: Option<ClientCertificateFiles>,
-    /// Name that the servers' certificates must have; `None` requires the host of each server.
-    pub server_name: Option<String>,
-    /// Groups of the key exchange, preferred first. Default: hybrid ones first.
-    pub key_exchange: Vec<KeyExchange>,
-}
-
 table! {
-    pub(super) struct RawUpstreamTls "Required for `https://` and `tls://`." {
-        pub(super) trust_anchors: PathBuf => NextRequest
+    /// TLS towards the servers.
+    #[derive(Clone, PartialEq, Eq)]
+    pub struct UpstreamTlsConfig "Required for `https://` and `tls://`.", check {
+        pub trust_anchors: PathBuf => NextRequest
             "PEM: the CAs that certify the servers.",
-        pub(super) certificate: Option<PathBuf> => NextRequest
+        pub certificate: Option<PathBuf> => NextRequest
             "PEM: keygate's own certificate, for servers that request one; with `private_key`.",
-        pub(super) private_key: Option<PathBuf> => NextRequest
+        pub private_key: Option<PathBuf> => NextRequest
             "PEM; with `certificate`.",
-        pub(super) server_name: Option<String> as Option<HostName> => NextRequest
+        pub server_name: Option<String> as Option<HostName> => NextRequest
             "Name that the certificates of the servers must have. Without it: the host of each.",
-        pub(super) key_exchange: Vec<KeyExchange> = [] => NextRequest
+        pub key_exchange: Vec<KeyExchange> = [] => NextRequest
             "Groups of the key exchange, preferred first; the first one has a key share. Empty: `X25519MLKEM768`, with a share of `x25519`, then the classical ones.",
     }
 }
@@ -228,11 +217,10 @@ table! {
     }
 }
 
-/// The PEM files of a client certificate.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClientCertificateFiles {
-    /// The certificate chain, leaf first.
-    pub certificate: PathBuf,
-    /// The private key.
-    pub private_key: PathBuf,
+impl UpstreamTlsConfig {
+    /// The PEM files of the client certificate and its private key.
+    #[must_use]
+    pub fn identity(&self) -> Option<(&Path, &Path)> {
+        self.certificate.as_deref().zip(self.private_key.as_deref())
+    }
 }

@@ -18,9 +18,7 @@ use zeroize::Zeroizing;
 
 use super::error::{FetchError, SourceError, TransferError, shortened};
 use super::record::SourceId;
-use crate::config::{
-    AlpnProtocol, ClientCertificateFiles, FetchConfig, SYSTEM_TRUST_ANCHORS, SourceUrl,
-};
+use crate::config::{AlpnProtocol, FetchConfig, SYSTEM_TRUST_ANCHORS, SourceUrl};
 use crate::http_client::{self, Connection, ExchangeError, MAX_HEADERS, parse_headers};
 use crate::resolver::Resolver;
 use crate::sources::read_private_key;
@@ -61,8 +59,8 @@ impl Progress {
 impl FetchClient {
     /// Reads the files of the source: CAs, header fields, client certificate.
     pub(super) fn new(config: &FetchConfig, resolver: Resolver) -> Result<Self, FetchError> {
-        let identity = config.identity.as_ref();
-        let tls = if config.url.is_secure { Some(tls_config(config, identity)?) } else { None };
+        let tls =
+            config.url.is_secure.then(|| tls_config(config, config.identity())).transpose()?;
         let has_redirects = !config.redirect_hosts.is_empty();
         let foreign_tls = if has_redirects { Some(tls_config(config, None)?) } else { None };
         let mut headers = match &config.headers {
@@ -219,7 +217,7 @@ async fn stall(progress: &Progress, limit: std::time::Duration) {
 /// The TLS configuration with the CAs of the source, and with its client certificate in `files`.
 fn tls_config(
     config: &FetchConfig,
-    files: Option<&ClientCertificateFiles>,
+    files: Option<(&Path, &Path)>,
 ) -> Result<Arc<ClientConfig>, FetchError> {
     let is_present = |path: &&str| Path::new(path).exists();
     let path = match &config.trust_anchors {
@@ -238,11 +236,11 @@ fn tls_config(
     Ok(Arc::new(tls::client_config(&anchors, identity.as_ref(), &alpn, &[])?))
 }
 
-fn identity(files: &ClientCertificateFiles) -> Result<Credentials, FetchError> {
-    let path = files.certificate.clone();
-    let chain = regular_file::read(&path, MAX_TRUST_ANCHORS).map_err(FetchError::io(&path))?;
-    let key = read_secret(&files.private_key, MAX_PRIVATE_KEY)?;
-    tls::credentials(&chain, &key).map_err(|source| FetchError::Identity { path, source })
+fn identity((path, private_key): (&Path, &Path)) -> Result<Credentials, FetchError> {
+    let chain = regular_file::read(path, MAX_TRUST_ANCHORS).map_err(FetchError::io(path))?;
+    let key = read_secret(private_key, MAX_PRIVATE_KEY)?;
+    tls::credentials(&chain, &key)
+        .map_err(|source| FetchError::Identity { path: path.to_owned(), source })
 }
 
 /// Reads a file with credentials, which nobody else may read.

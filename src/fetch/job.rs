@@ -8,7 +8,7 @@ use super::record::SourceId;
 use super::state::FetchCounts;
 use super::work_directory::{part_of, state_of};
 use crate::config::{
-    BlocklistConfig, Config, CrlConfig, FetchConfig, FilterConfig, ListConfig, ListFormat, Shrink,
+    Config, CrlConfig, FetchConfig, FilterConfig, ListConfig, ListFormat, Rollback, Shrink,
     SourceUrl,
 };
 use crate::saved_state::saved_credentials::MAX_CRL_SIZE;
@@ -112,8 +112,10 @@ impl FetchJob {
             name: "badkeys".to_owned(),
             path: directory.join("blocklist.dat"),
             max_size: MAX_BLOCKLIST,
-            format: ListFormat::Badkeys(BlocklistConfig::default()),
+            format: ListFormat::Badkeys,
             min_records: 0,
+            max_age: None,
+            rollback: Rollback::Refuse,
             shrink: Shrink::Refuse,
             canaries: Vec::new(),
             max_new_hits: None,
@@ -198,7 +200,7 @@ impl FetchJob {
     pub(super) fn is_blocklist(&self) -> bool {
         match &self.file {
             JobFile::Crl { .. } | JobFile::Filter { .. } => false,
-            JobFile::List { config, .. } => matches!(config.format, ListFormat::Badkeys(_)),
+            JobFile::List { config, .. } => config.format == ListFormat::Badkeys,
         }
     }
 

@@ -106,7 +106,7 @@ impl<'a> CredentialFiles<'a> {
     /// The files for TLS towards the upstream.
     pub(super) fn of_upstream(&self) -> Vec<PathBuf> {
         let Some((tls, _)) = self.upstream else { return Vec::new() };
-        let pair = tls.identity.iter().flat_map(|it| [&it.certificate, &it.private_key]);
+        let pair = tls.certificate.iter().chain(&tls.private_key);
         std::iter::once(&tls.trust_anchors).chain(pair).cloned().collect()
     }
 
@@ -137,8 +137,7 @@ impl<'a> CredentialFiles<'a> {
                 paths.next().filter(|_| paths.next().is_none())
             }
             CertificateRole::UpstreamClient => {
-                let (tls, _) = self.upstream?;
-                tls.identity.as_ref().map(|identity| identity.certificate.as_path())
+                self.upstream.and_then(|(tls, _)| tls.certificate.as_deref())
             }
             CertificateRole::UpstreamTrustAnchor => {
                 self.upstream.map(|(tls, _)| tls.trust_anchors.as_path())

@@ -43,16 +43,12 @@ impl GuardedFile for LoadedList {
             Shrink::Allow => true,
             Shrink::Refuse => false,
         };
-        let max_age = match config.format {
-            ListFormat::Badkeys(settings) => settings.max_age,
-            ListFormat::Fingerprints => None,
-        };
         GuardedSettings {
             name: &config.name,
             path: &config.path,
             max_new_hits: config.max_new_hits,
             may_shrink,
-            max_age,
+            max_age: config.max_age,
             canaries: &config.canaries,
             is_fetched: config.source.is_some(),
         }
@@ -82,7 +78,7 @@ impl GuardedFile for LoadedList {
 
     fn copy_kind(config: &ListConfig) -> CopyKind {
         match config.format {
-            ListFormat::Badkeys(_) => CopyKind::Blocklist,
+            ListFormat::Badkeys => CopyKind::Blocklist,
             ListFormat::Fingerprints => CopyKind::Fingerprints,
         }
     }

@@ -225,10 +225,10 @@ impl UpstreamCredentials {
             let trust_anchors = anchors.trust_anchors(&content)?;
             Ok((content, trust_anchors))
         });
-        let pair = files.identity.as_ref().map(|identity| {
+        let pair = files.identity().map(|(certificate, private_key)| {
             KeyPair::read(
-                file("upstream.tls.certificate", &identity.certificate),
-                file("upstream.tls.private_key", &identity.private_key),
+                file("upstream.tls.certificate", certificate),
+                file("upstream.tls.private_key", private_key),
             )
         });
         let ((mut content, trust_anchors), pair) = both(trusted, pair.transpose())?;

@@ -170,19 +170,21 @@ impl Takes for CertificateSource {
     }
 }
 
-/// Checks that keys about CAs come with CAs.
-pub(in crate::config) fn client_checks(checks: &ClientChecks, input: &Input<'_>) {
-    let needs = [
-        ("intermediates", checks.intermediates.is_some()),
-        ("crls", !checks.crls.is_empty()),
-        ("expired_crl", input.sets("expired_crl")),
-        ("revocation", input.sets("revocation")),
-        ("accept_server_auth_until", checks.accept_server_auth_until.is_some()),
-    ];
-    for (key, _) in needs.into_iter().filter(|(_, is_set)| *is_set) {
-        if !checks.has_cas() {
-            let problem = "needs trust_anchors or cas, the CAs whose clients are accepted; add one of them, or remove this key";
-            input.report_at(key, problem);
+impl ClientChecks {
+    /// Checks that keys about CAs come with CAs.
+    pub(in crate::config) fn check(&mut self, input: &Input<'_>) {
+        let needs = [
+            ("intermediates", self.intermediates.is_some()),
+            ("crls", !self.crls.is_empty()),
+            ("expired_crl", input.sets("expired_crl")),
+            ("revocation", input.sets("revocation")),
+            ("accept_server_auth_until", self.accept_server_auth_until.is_some()),
+        ];
+        for (key, _) in needs.into_iter().filter(|(_, is_set)| *is_set) {
+            if !self.has_cas() {
+                let problem = "needs trust_anchors or cas, the CAs whose clients are accepted; add one of them, or remove this key";
+                input.report_at(key, problem);
+            }
         }
     }
 }

@@ -42,10 +42,7 @@ pub(super) fn once(input: &Input<'_>, raw: &RawConfig) {
 fn metadata_once(input: &Input<'_>, lists: &[ListConfig]) {
     let mut owners: HashMap<PathBuf, &ListConfig> = HashMap::new();
     let blocklists = lists.iter().enumerate();
-    let blocklists = blocklists.filter(|(_, list)| match list.format {
-        ListFormat::Badkeys(_) => true,
-        ListFormat::Fingerprints => false,
-    });
+    let blocklists = blocklists.filter(|(_, list)| list.format == ListFormat::Badkeys);
     for (index, list) in blocklists {
         let metadata = badkeys::metadata_path(&list.path);
         let owner = *owners.entry(metadata.clone()).or_insert(list);

@@ -134,30 +134,34 @@ fn without_http(input: &Input<'_>, policy: &RawPolicy) {
     }
 }
 
-/// Checks that a protocol is offered.
-pub(in crate::config) fn alpn(tls: &TlsConfig, input: &Input<'_>) {
-    if tls.alpn.is_empty() {
-        input.report_at("alpn", "empty; give \"h2\", \"http/1.1\" or both");
+impl TlsConfig {
+    /// Checks that a protocol is offered.
+    pub(in crate::config) fn check(&mut self, input: &Input<'_>) {
+        if self.alpn.is_empty() {
+            input.report_at("alpn", "empty; give \"h2\", \"http/1.1\" or both");
+        }
     }
 }
 
-/// Checks the servers of an upstream.
-pub(in crate::config) fn upstream(upstream: &UpstreamConfig, input: &Input<'_>) {
-    let servers = &upstream.servers;
-    if !(1..=MAX_SERVERS).contains(&servers.len()) {
-        let problem = format!("{} servers; give 1 to {MAX_SERVERS}", servers.len());
-        input.report_at("servers", problem);
-    }
-    if let Some(secure) = servers.iter().find(|server| server.scheme.is_secure())
-        && upstream.tls.is_none()
-    {
-        let problem = format!("{secure} needs CAs: give tls = {{ trust_anchors = \"...\" }}");
-        input.report_at("tls", problem);
-    }
-    if let Some(h2c) = servers.iter().find(|server| server.scheme == Scheme::H2c)
-        && upstream.http == UpstreamHttp::Http1
-    {
-        let problem = format!("{h2c} speaks HTTP/2 only; remove http, or write http://");
-        input.report_at("http", problem);
+impl UpstreamConfig {
+    /// Checks the servers of an upstream.
+    pub(in crate::config) fn check(&mut self, input: &Input<'_>) {
+        let servers = &self.servers;
+        if !(1..=MAX_SERVERS).contains(&servers.len()) {
+            let problem = format!("{} servers; give 1 to {MAX_SERVERS}", servers.len());
+            input.report_at("servers", problem);
+        }
+        if let Some(secure) = servers.iter().find(|server| server.scheme.is_secure())
+            && self.tls.is_none()
+        {
+            let problem = format!("{secure} needs CAs: give tls = {{ trust_anchors = \"...\" }}");
+            input.report_at("tls", problem);
+        }
+        if let Some(h2c) = servers.iter().find(|server| server.scheme == Scheme::H2c)
+            && self.http == UpstreamHttp::Http1
+        {
+            let problem = format!("{h2c} speaks HTTP/2 only; remove http, or write http://");
+            input.report_at("http", problem);
+        }
     }
 }

@@ -99,10 +99,7 @@ pub(super) fn readable(config: &Config, file: &Path) -> Vec<PathBuf> {
 
 /// Path of the metadata of a blocklist.
 fn metadata(list: &ListConfig) -> Option<PathBuf> {
-    match list.format {
-        ListFormat::Badkeys(_) => Some(badkeys::metadata_path(&list.path)),
-        ListFormat::Fingerprints => None,
-    }
+    (list.format == ListFormat::Badkeys).then(|| badkeys::metadata_path(&list.path))
 }
 
 /// The directory in the path of `file`, and the one that contains it after symbolic links are

@@ -10,7 +10,7 @@ use keygate_core::pkbf::{check_sidecar, sidecar_of};
 use keygate_core::regular_file;
 use keygate_core::unix_time;
 
-use crate::config::{BlocklistConfig, ListConfig, ListFormat, Rollback};
+use crate::config::{ListConfig, ListFormat, Rollback};
 use crate::files::read_with;
 use crate::process::sandbox;
 use crate::saved_state::copies::{self, Content, Original, OriginalMetadata};
@@ -29,7 +29,7 @@ pub(super) fn paths(config: &ListConfig) -> Vec<PathBuf> {
     let mut paths = vec![config.path.clone(), sidecar_of(&config.path)];
     paths.extend(signature_paths(&config.path, keys));
     match config.format {
-        ListFormat::Badkeys(_) => {
+        ListFormat::Badkeys => {
             let metadata = badkeys::metadata_path(&config.path);
             paths.extend(signature_paths(&metadata, keys));
             paths.push(metadata);
@@ -69,7 +69,7 @@ fn read_with_metadata(
     before: impl FnOnce() -> Option<ExactList>,
 ) -> Result<LoadedList, FileRejection> {
     let loaded = match config.format {
-        ListFormat::Badkeys(settings) => read_blocklist(config, settings, metadata, before),
+        ListFormat::Badkeys => read_blocklist(config, metadata, before),
         ListFormat::Fingerprints => read_fingerprints(config, before),
     }?;
     let (found, min) = (loaded.list.len(), config.min_records);
@@ -82,7 +82,6 @@ fn read_with_metadata(
 
 fn read_blocklist(
     config: &ListConfig,
-    settings: BlocklistConfig,
     metadata_path: PathBuf,
     before: impl FnOnce() -> Option<ExactList>,
 ) -> Result<LoadedList, FileRejection> {
@@ -107,7 +106,7 @@ fn read_blocklist(
     let metadata = metadata.unwrap_or_default();
     let list = NamedBlocklist::new(&config.name, blocklist, sha256, metadata);
     if let Some(ExactList::Badkeys(in_use)) = before() {
-        ensure_not_older(settings.rollback, &in_use, &list, SystemTime::now())?;
+        ensure_not_older(config.rollback, &in_use, &list, SystemTime::now())?;
     }
     let list = Arc::new(list);
     let content = Content::Blocklist(Arc::clone(&list));

@@ -64,9 +64,9 @@ impl ServiceCredentials {
             warnings.push(Warning::about_file(&file, event, problem));
         }
         let client = upstream.and_then(|it| it.client.as_ref());
-        let identity = files.upstream.and_then(|(tls, _)| tls.identity.as_ref());
-        if let (Some(client), Some(identity)) = (client, identity) {
-            let file = file("upstream.tls.certificate", &identity.certificate);
+        let path = files.upstream.and_then(|(tls, _)| tls.certificate.as_deref());
+        if let (Some(client), Some(path)) = (client, path) {
+            let file = file("upstream.tls.certificate", path);
             warnings.extend(period_warnings(client, &file, now));
         }
         let cas = &self.clients.get().cas;

@@ -70,7 +70,7 @@ fn settings_that_are_off_by_default_are_shown_as_valid_comments() {
     assert_eq!(service.limits.max_body_size, Some(64 << 20));
     let check = service.upstream.health_check.as_ref().unwrap();
     assert_eq!((check.path.as_deref(), check.unhealthy), (Some("/healthz"), 3));
-    assert!(service.upstream.tls.as_ref().unwrap().identity.is_some());
+    assert!(service.upstream.tls.as_ref().unwrap().identity().is_some());
     let end = std::time::UNIX_EPOCH + Duration::from_secs(1_798_761_600);
     assert_eq!(config.exceptions[0].until, end, "the end of 2026");
 }

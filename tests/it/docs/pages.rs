@@ -152,7 +152,7 @@ fn the_page_on_fetching_has_valid_settings_and_every_metric() {
     assert_eq!(config.services[0].crls[0].sources.len(), 2);
     let config = parse(&format!("[[filters]]\nname = \"a\"\npath = \"b\"\n{network}"));
     let source = config.filters[0].source.clone().unwrap();
-    assert!(source.proxy.is_some() && source.identity.is_some() && source.headers.is_some());
+    assert!(source.proxy.is_some() && source.identity().is_some() && source.headers.is_some());
     let pki = Pki::new();
     let (directory, textfile) = (pki.path("badkeys"), pki.path("fetch.prom"));
     let arguments = ["fetch", "--badkeys", directory.to_str().unwrap(), "--url"];

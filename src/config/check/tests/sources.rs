@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use super::problem_with;
 use crate::config::example::{MINIMAL, changed, parse};
-use crate::config::{
-    BlocklistConfig, FetchConfig, ListConfig, ListFormat, Rollback, Shrink, SourceUrl,
-};
+use crate::config::{FetchConfig, ListConfig, ListFormat, Rollback, Shrink, SourceUrl};
 
 /// Checks that a secret is sent to this machine only if the URL that `table` gets has no TLS.
 pub(super) fn assert_encrypted(table: impl Fn(&str) -> String) {
@@ -125,14 +123,14 @@ fn a_blocklist_has_settings_that_a_list_of_fingerprints_has_not() {
         parse(&text).unwrap().lists.remove(0)
     };
     let found = list("format = \"badkeys\"");
-    let settings = BlocklistConfig::default();
-    assert_eq!((found.format, found.max_size), (ListFormat::Badkeys(settings), 256 << 20));
+    assert_eq!((found.format, found.max_size), (ListFormat::Badkeys, 256 << 20));
+    assert_eq!((found.max_age, found.rollback), (None, Rollback::Refuse));
     let found = list(
         "format = \"badkeys\"\nmax_size = \"1MiB\"\nmin_records = 7\nmax_age = \"30d\"\nrollback = \"allow\"\nshrink = \"allow\"",
     );
     let max_age = Some(Duration::from_secs(30 * 86_400));
-    let settings = BlocklistConfig { max_age, rollback: Rollback::Allow };
-    assert_eq!((found.format, found.max_size), (ListFormat::Badkeys(settings), 1 << 20));
+    assert_eq!((found.format, found.max_size), (ListFormat::Badkeys, 1 << 20));
+    assert_eq!((found.max_age, found.rollback), (max_age, Rollback::Allow));
     assert_eq!((found.min_records, found.shrink), (7, Shrink::Allow));
     let found = list("source = { url = \"https://a.example/blocklist.dat\" }");
     assert_eq!((found.format, found.max_size), (ListFormat::Fingerprints, 16 << 20));
