@@ -124,7 +124,7 @@ impl Server {
         };
         let (loader, first) = load(config, file, &metrics.control, judgement_links)?;
         let listeners = listen::bind(config, &inherited)?;
-        let admin = AdminListener::bind(&config.admin, &inherited)?;
+        let admin = AdminListener::bind(&config.admin.listen, &inherited)?;
         let addresses = listeners.iter().map(BoundAddress::new).collect();
         let admin_address = admin.local_address();
 
@@ -134,7 +134,7 @@ impl Server {
             let state_lock = loader.state_lock();
             let queries = inquiry.clone();
             let context = ConfirmationContext { queries, answers, metrics, resolver, state_lock };
-            ConfirmationTask::new(confirm, config.state_dir.as_deref(), &first.guard, context)
+            ConfirmationTask::new(confirm, config.state.dir.as_deref(), &first.guard, context)
         });
         let confirmation = confirmation.transpose()?;
         let answer_flusher = confirmation.as_ref().map(ConfirmationTask::flusher);
@@ -152,7 +152,7 @@ impl Server {
             server_context.watcher(loader, prepare(&workers, set_log_level), commands, thread);
         let control = server_context.control(
             watcher,
-            (admin, config.admin_commands),
+            (admin, config.admin.commands),
             metrics,
             confirmation,
             exporting,

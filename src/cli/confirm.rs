@@ -165,7 +165,7 @@ fn source(args: &Args) -> Result<Source, CliError> {
             CliError::Usage(format!("{path} has no table [confirm]: give --url or --proofs"))
         })?;
         let questions = QuestionMaker::read(&config.filters, &confirm.filters)?;
-        let (file, state_dir) = (Some(path.clone()), config.state_dir);
+        let (file, state_dir) = (Some(path.clone()), config.state.dir);
         return Ok(Source { config: confirm, file, state_dir, questions });
     }
     let parse = |text: &String| {

@@ -25,7 +25,7 @@ pub(super) fn run(file: &Path) -> Result<Exit, CliError> {
     // Must run before other threads start: taking the sockets changes the environment, and the
     // sandbox applies to this thread and to threads started later.
     let inherited = InheritedSockets::take().map_err(ServerError::InheritedSockets)?;
-    let state_dir = config.state_dir.as_deref();
+    let state_dir = config.state.dir.as_deref();
     confirm::create_directories(config.confirm.as_ref(), state_dir)
         .map_err(|source| CliError::start(file, source))?;
     let sandbox = sandbox::enter(&config, file)

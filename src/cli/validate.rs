@@ -122,7 +122,7 @@ impl Checked {
             Ok(loaded) => loaded,
             Err(errors) => {
                 let source = config.confirm.as_ref();
-                let source = source.map(|it| direct_source(it, config.state_dir.as_deref(), path));
+                let source = source.map(|it| direct_source(it, config.state.dir.as_deref(), path));
                 let source = source.and_then(Result::err);
                 let traces = check_traces(&config, path).err();
                 let others = source.into_iter().chain(traces).chain(unusable).collect();
@@ -176,7 +176,7 @@ impl Checked {
         config: &ConfirmConfig,
         online: bool,
     ) -> Result<(), CliError> {
-        let source = direct_source(config, self.config.state_dir.as_deref(), path)?;
+        let source = direct_source(config, self.config.state.dir.as_deref(), path)?;
         let name = source.name();
         let canary = match &config.canary {
             _ if !source.clears() => "off".to_owned(),
@@ -223,8 +223,8 @@ impl Checked {
 
 /// A warning if peers of a network may send commands.
 fn open_commands(config: &Config) -> Option<String> {
-    let ListenAddress::Tcp(address) = config.admin else { return None };
-    let is_open = config.admin_commands == AdminCommands::Anywhere && !address.ip().is_loopback();
+    let ListenAddress::Tcp(address) = config.admin.listen else { return None };
+    let is_open = config.admin.commands == AdminCommands::Anywhere && !address.ip().is_loopback();
     is_open.then(|| {
         format!(
             "admin.commands: every peer that reaches {address} can accept filter updates, reload \

@@ -6,25 +6,27 @@ use std::string::FromUtf8Error;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::keys::Takes;
-use super::{ConfigProblem, raw};
+use super::ConfigProblem;
+use super::keys::{Form, Key};
 
 /// A TOML document and its text.
 #[derive(Debug)]
 pub(super) struct Document<'a> {
     text: &'a str,
     root: DeValue<'a>,
+    /// The keys that the document may have.
+    form: Form,
 }
 
 impl<'a> Document<'a> {
-    /// Parses `text`.
+    /// Parses `text`, a table of this form.
     ///
     /// # Errors
     /// Returns the first place that is not TOML, or that the text has no key of the configuration.
     /// The problem has no part of the text, because the file may hold a secret.
-    pub(super) fn parse(text: &'a str) -> Result<Self, ConfigProblem> {
+    pub(super) fn parse(text: &'a str, form: Form) -> Result<Self, ConfigProblem> {
         let (table, errors) = DeTable::parse_recoverable(text);
-        let document = Self { text, root: DeValue::Table(table.into_inner()) };
+        let document = Self { text, root: DeValue::Table(table.into_inner()), form };
         if let Some(error) = errors.first() {
             let problem = format!("not valid TOML: {}", error.message());
             return Err(document.problem_at(&error.span().unwrap_or_default(), "", problem));
@@ -44,9 +46,17 @@ impl<'a> Document<'a> {
     }
 
     fn has_known_key(&self) -> bool {
-        let form = raw::RawConfig::form();
-        let mut known = form.table().into_iter().flat_map(|table| &table.keys);
+        let mut known = self.keys();
         self.root.as_table().is_some_and(|table| known.any(|key| table.contains_key(key.name)))
+    }
+
+    fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.form.table().into_iter().flat_map(|table| &table.keys)
+    }
+
+    /// Whether a key of the document itself that is no table has this name.
+    pub(super) fn is_top_level_key(&self, name: &str) -> bool {
+        self.keys().any(|key| key.name == name && key.form.table().is_none())
     }
 
     /// The text of these bytes.

@@ -10,7 +10,7 @@ use super::check::MAX_FINGERPRINTS_SIZE;
 use super::document::Document;
 use super::keys::{Form, Key, Table, Takes};
 use super::units::size_text;
-use super::{Config, ConfigError, raw};
+use super::{Config, ConfigError};
 
 /// A table of the configuration in use.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -42,9 +42,9 @@ pub struct EffectiveValue {
 pub(super) fn effective(file: &Path, text: &str) -> Result<Vec<EffectiveTable>, ConfigError> {
     Config::parse(file, text)?;
     let invalid = |problem| ConfigError::Invalid { file: file.to_owned(), problems: vec![problem] };
-    let document = Document::parse(text).map_err(invalid)?;
+    let document = Document::parse(text, Config::form()).map_err(invalid)?;
     let mut found = Vec::new();
-    if let Form::Table(root) = raw::RawConfig::form() {
+    if let Form::Table(root) = Config::form() {
         add(&document, &root, String::new(), "", &mut found);
     }
     Ok(found)

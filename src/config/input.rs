@@ -9,11 +9,11 @@ use std::path::Path;
 
 use toml::de::{DeTable, DeValue};
 
+use super::ConfigProblem;
 use super::document::Document;
-use super::keys::{Form, Key, Takes};
+use super::keys::{Form, Takes};
 use super::suggestion::suggestion;
 use super::units::{brief, quoted, size_text};
-use super::{ConfigProblem, raw};
 
 /// Maximum number of problems in a report. Each costs a search for its line.
 pub(super) const MAX_PROBLEMS: usize = 100;
@@ -51,21 +51,20 @@ pub(super) struct Input<'v> {
     path: String,
 }
 
-/// Converts the value at `path` of the document, and checks the result.
+/// Converts the value at `path` of the document.
 ///
 /// # Errors
 /// Returns every problem, in the order of the lines.
-pub(super) fn take<T: Takes, R>(
+pub(super) fn take<T: Takes>(
     file: &Path,
     document: &Document<'_>,
     path: &str,
-    convert: impl FnOnce(T::Value, &Input<'_>) -> Taken<R>,
-) -> Result<R, Vec<ConfigProblem>> {
+) -> Result<T::Value, Vec<ConfigProblem>> {
     let empty = DeValue::Table(DeTable::new());
     let (value, span) = document.value_and_span(path).unwrap_or((&empty, 0..0));
     let reader = Reader { file, document, problems: RefCell::default() };
     let input = Input { reader: &reader, value, span, path: path.to_owned() };
-    let taken = T::take(&input).and_then(|value| convert(value, &input));
+    let taken = T::take(&input);
     let mut problems = reader.problems.take();
     match taken {
         Ok(taken) if problems.is_empty() => Ok(taken),
@@ -216,10 +215,23 @@ impl<'v> Input<'v> {
     pub(super) fn ensure_known(&self, known: &[&str]) {
         for (name, _) in self.value.as_table().into_iter().flatten() {
             if !known.contains(&name.get_ref().as_ref()) && self.has_room() {
-                let problem = unknown(name.get_ref(), known);
+                let problem = self.unknown(name.get_ref(), known);
                 self.report_in(&name.span(), &self.at(name.get_ref()), problem);
             }
         }
+    }
+
+    /// The problem of a key that is none of `known`.
+    fn unknown(&self, name: &str, known: &[&str]) -> String {
+        let hint = match suggestion(name, known) {
+            hint if !hint.is_empty() => hint,
+            // Below the header of a table, TOML makes it a key of that table.
+            _ if self.reader.document.is_top_level_key(name) => {
+                "; it is a top-level key; write it above the first table".to_owned()
+            }
+            _ => format!("; the keys here are {}", known.join(", ")),
+        };
+        format!("there is no key {}{hint}", quoted(name))
     }
 
     fn has_room(&self) -> bool {
@@ -305,18 +317,4 @@ fn expected(form: &Form) -> String {
             format!("one of {}", words.join(", "))
         }
     }
-}
-
-/// The problem of a key that is none of `known`.
-fn unknown(name: &str, known: &[&str]) -> String {
-    let is_top_level = |key: &Key| key.name == name && key.form.table().is_none();
-    let hint = match suggestion(name, known) {
-        hint if !hint.is_empty() => hint,
-        // Below the header of a table, TOML makes it a key of that table.
-        _ if raw::RawConfig::form().table().is_some_and(|it| it.keys.iter().any(is_top_level)) => {
-            "; it is a top-level key; write it above the first table".to_owned()
-        }
-        _ => format!("; the keys here are {}", known.join(", ")),
-    };
-    format!("there is no key {}{hint}", quoted(name))
 }

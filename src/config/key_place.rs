@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use toml::de::DeValue;
 
 use super::document::Document;
-use super::text_of;
+use super::keys::Takes;
+use super::{Config, text_of};
 
 /// A key of the configuration that causes an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,7 +114,7 @@ impl KeyLines {
     /// Adds file and line to each of `problems`.
     #[must_use]
     pub fn locate(&self, problems: Vec<PlacedProblem>) -> Vec<LocatedProblem> {
-        let document = Document::parse(&self.text).ok();
+        let document = Document::parse(&self.text, Config::form()).ok();
         let located = problems.into_iter().map(|PlacedProblem { place, problem }| {
             let line = place.as_ref().zip(document.as_ref());
             let line = line.and_then(|(place, document)| place.line_in(document));

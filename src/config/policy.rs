@@ -13,6 +13,7 @@ use super::units::DurationText;
 
 table! {
     /// A policy with the values that it inherits from the global one.
+    #[derive(Clone, PartialEq, Eq)]
     pub(super) struct RawPolicy "The action for each verdict, for every service without its own value ([policy](policy.md)). `flag` serves the client and logs it. `header` does the same and sends the verdict to the upstream. `reject` rejects the client." {
         pub(super) on_cleared: Decision as Action<true> = "admit" => AtOnce
             "The key is in a filter, and the source of proofs does not know it. With `reject`, answers only ever make a verdict worse.",

@@ -2,15 +2,15 @@
 
 use serde_json::{Map, Value, json};
 
+use super::Config;
 use super::effective::default_json;
 use super::keys::{Form, Key, Table, Takes};
-use super::raw;
 use super::units::SIZE_UNITS;
 
 /// Returns the JSON Schema (draft 7, which editors with TOML support read) of the configuration.
 #[must_use]
 pub fn schema() -> Value {
-    let mut root = form_schema(&raw::RawConfig::form());
+    let mut root = form_schema(&Config::form());
     if let Value::Object(members) = &mut root {
         let one_of = json!([{"required": ["services"]}, {"required": ["authorizers"]}]);
         members.insert("$schema".to_owned(), json!("http://json-schema.org/draft-07/schema#"));

@@ -43,7 +43,7 @@ impl Inquiry {
     #[must_use]
     pub fn new(config: &Config, answers: CurrentAnswers, metrics: &ConfirmMetrics) -> Self {
         let Some(confirm) = &config.confirm else { return Self(None) };
-        let has_directory = confirm.proofs.is_some() || config.state_dir.is_some();
+        let has_directory = confirm.proofs.is_some() || config.state.dir.is_some();
         Self::from_source(confirm, has_directory, answers, metrics)
     }
 

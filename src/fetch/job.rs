@@ -66,7 +66,7 @@ impl FetchJob {
     #[must_use]
     pub fn all(config: &Config, shrunk: ShrunkFile) -> Vec<Self> {
         let filters = config.filters.iter().filter_map(|filter| {
-            let state_dir = config.state_dir.clone();
+            let state_dir = config.state.dir.clone();
             let file = JobFile::Filter { config: filter.clone(), state_dir, shrunk };
             Some(Self::new(filter.source.clone()?, file))
         });

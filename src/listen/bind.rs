@@ -54,7 +54,7 @@ fn place_of(config: &Config, address: &ListenAddress) -> Option<KeyPlace> {
     }
     match config.authorizers.iter().find(|it| it.listen == *address) {
         Some(authorizer) => Some(authorizer.listen_place()),
-        None => (config.admin == *address).then(admin_place),
+        None => (config.admin.listen == *address).then(admin_place),
     }
 }
 

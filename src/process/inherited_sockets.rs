@@ -85,12 +85,13 @@ impl InheritedSockets {
         let tcp = self.tcp.iter().map(|(address, _)| ListenAddress::Tcp(*address));
         let unix = self.unix.iter().map(|(path, _)| ListenAddress::Unix(path.clone()));
         let mut all = tcp.chain(unix);
-        match all.find(|address| !addresses.contains(address) && config.admin != *address) {
+        match all.find(|address| !addresses.contains(address) && config.admin.listen != *address) {
             None => Ok(()),
             Some(address) => {
                 let address = address.to_string();
                 let services = addresses.iter().map(ToString::to_string);
-                let all: Vec<_> = services.chain([format!("{} (admin)", config.admin)]).collect();
+                let all: Vec<_> =
+                    services.chain([format!("{} (admin)", config.admin.listen)]).collect();
                 let configured = all.join(", ");
                 Err(InheritedSocketsError::Unwanted { address, configured })
             }

@@ -219,7 +219,7 @@ fn restrict(
     ruleset
         .create()?
         .add_rules(path_beneath_rules(readable, AccessFs::ReadFile | AccessFs::ReadDir))?
-        .add_rules(path_beneath_rules(&config.state_dir, access::state_directory()))?
+        .add_rules(path_beneath_rules(&config.state.dir, access::state_directory()))?
         .add_rules(path_beneath_rules(access::log_directory(config), access::log_files()))?
         .add_rules(path_beneath_rules(access::socket_directories(config), access::sockets()))?
         .add_rules(connect.iter().flatten().map(|it| port(it, AccessNet::ConnectTcp)))?

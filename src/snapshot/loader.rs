@@ -79,7 +79,7 @@ impl Loader {
         links: JudgementLinks,
     ) -> Result<(Self, Snapshot), LoadErrors> {
         files::start_thread().map_err(LoadError::Thread)?;
-        let state = SavedState::read(config.state_dir.as_deref());
+        let state = SavedState::read(config.state.dir.as_deref());
         Self::start_with(state, config, file, metrics, links)
     }
 
@@ -95,7 +95,7 @@ impl Loader {
         links: JudgementLinks,
     ) -> Result<(Self, Snapshot), LoadErrors> {
         files::start_thread().map_err(LoadError::Thread)?;
-        let state = SavedState::read_locked(config.state_dir.as_deref(), file);
+        let state = SavedState::read_locked(config.state.dir.as_deref(), file);
         let (mut loader, snapshot) = Self::start_with(state, config, file, metrics, links)?;
         if let Some(file) = file {
             loader.configuration.watch(file);

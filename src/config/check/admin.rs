@@ -5,7 +5,8 @@ use std::path::Path;
 
 use crate::config::document::{self, Document};
 use crate::config::input::take;
-use crate::config::{ConfigError, ConfigProblem, ListenAddress, raw};
+use crate::config::keys::Takes;
+use crate::config::{AdminConfig, Config, ConfigError, ConfigProblem, ListenAddress};
 
 /// Checks the admin address in `content`, and nothing else.
 pub(in crate::config) fn admin(
@@ -14,7 +15,7 @@ pub(in crate::config) fn admin(
 ) -> Result<ListenAddress, ConfigError> {
     let invalid = |problems| ConfigError::Invalid { file: file.to_owned(), problems };
     match String::from_utf8(content) {
-        Ok(text) => match Document::parse(&text) {
+        Ok(text) => match Document::parse(&text, Config::form()) {
             Ok(document) => address(file, &document),
             Err(problem) => address_of_lines(file, &text).ok_or(vec![problem]),
         }
@@ -25,7 +26,7 @@ pub(in crate::config) fn admin(
 }
 
 fn address(file: &Path, document: &Document<'_>) -> Result<ListenAddress, Vec<ConfigProblem>> {
-    take::<raw::Admin, _>(file, document, "admin", |admin, _| Ok(admin.listen))
+    take::<AdminConfig>(file, document, "admin").map(|admin| admin.listen)
 }
 
 /// The address in a text that is not TOML, if one line sets it. The default address is not used,
@@ -47,7 +48,7 @@ fn address_of_lines(file: &Path, text: &str) -> Option<ListenAddress> {
     let (line, None) = (lines.next()?, lines.next()) else { return None };
     let header = if line.starts_with("admin") { "" } else { "[admin]\n" };
     let text = format!("{header}{line}\n");
-    let document = Document::parse(&text).ok()?;
+    let document = Document::parse(&text, Config::form()).ok()?;
     document.value("admin.listen")?;
     let address = address(file, &document).ok()?;
     // A character that is not UTF-8.

@@ -7,17 +7,16 @@ use std::path::{Path, PathBuf};
 use keygate_core::badkeys;
 
 use super::Input;
-use crate::config::raw::RawConfig;
 use crate::config::units::brief;
-use crate::config::{ListConfig, ListFormat};
+use crate::config::{Config, ListConfig, ListFormat};
 
 /// Checks that each filter and list has a file of its own, and each blocklist a directory of its
 /// own, because `badkeysdata.json` in a directory is the metadata of one blocklist.
-pub(super) fn once(input: &Input<'_>, raw: &RawConfig) {
-    let filters = raw.filters.iter().enumerate().map(|(index, filter)| {
+pub(super) fn once(input: &Input<'_>, config: &Config) {
+    let filters = config.filters.iter().enumerate().map(|(index, filter)| {
         (format!("filters[{index}].path"), format!("filter {:?}", filter.name), &filter.path)
     });
-    let lists = raw.lists.iter().enumerate().map(|(index, list)| {
+    let lists = config.lists.iter().enumerate().map(|(index, list)| {
         (format!("lists[{index}].path"), format!("list {:?}", list.name), &list.path)
     });
     let mut owners: HashMap<&Path, String> = HashMap::new();
@@ -36,7 +35,7 @@ pub(super) fn once(input: &Input<'_>, raw: &RawConfig) {
             }
         }
     }
-    metadata_once(input, &raw.lists);
+    metadata_once(input, &config.lists);
 }
 
 fn metadata_once(input: &Input<'_>, lists: &[ListConfig]) {

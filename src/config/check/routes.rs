@@ -4,13 +4,12 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 
 use super::Input;
-use crate::config::ListenAddress;
-use crate::config::raw::RawConfig;
+use crate::config::{Config, ListenAddress};
 
 /// Checks that services on one address have distinct names, by which connections are routed, and
 /// that each authorizer and the admin server have an address of their own.
-pub(super) fn check(input: &Input<'_>, raw: &RawConfig) {
-    let (services, admin) = (&raw.services, &raw.admin.listen);
+pub(super) fn check(input: &Input<'_>, config: &Config) {
+    let (services, admin) = (&config.services, &config.admin.listen);
     let mut names = HashSet::new();
     for (index, service) in services.iter().enumerate() {
         let report = |key: &str, problem: String| {
@@ -51,7 +50,7 @@ pub(super) fn check(input: &Input<'_>, raw: &RawConfig) {
     // Port 0 is another port for the admin server.
     let admin = Some(admin).filter(|it| !matches!(it, ListenAddress::Tcp(it) if it.port() == 0));
     let mut taken: HashSet<ListenAddress> = services.chain(admin.cloned()).collect();
-    for (index, authorizer) in raw.authorizers.iter().enumerate() {
+    for (index, authorizer) in config.authorizers.iter().enumerate() {
         if !taken.insert(authorizer.listen.clone()) {
             let problem = format!(
                 "a service, another authorizer or the admin server listens on {} too; give the authorizer an address of its own",

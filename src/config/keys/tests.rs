@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::super::raw;
+use super::super::Config;
 use super::super::units::size_text;
 use super::*;
 
@@ -79,7 +79,7 @@ fn row(key: &Key) -> String {
 /// The page with the rows of the table of keys in place of its own.
 fn with_rows(page: &str) -> String {
     let mut found = BTreeMap::new();
-    tables(raw::RawConfig::form().table().unwrap(), "", &mut found);
+    tables(Config::form().table().unwrap(), "", &mut found);
     // The page has the keys of all policies once.
     found.retain(|name, _| !name.ends_with(".policy"));
     let (mut lines, mut table) = (Vec::new(), None);
@@ -122,7 +122,7 @@ fn the_page_has_the_rows_of_the_table_of_keys() {
 #[test]
 fn defaults_are_valid() {
     let mut found = BTreeMap::new();
-    tables(raw::RawConfig::form().table().unwrap(), "", &mut found);
+    tables(Config::form().table().unwrap(), "", &mut found);
     for (name, table) in found {
         for key in table.keys.iter().filter(|key| key.form.table().is_none()) {
             let place = format!("{name}.{}", key.name);

@@ -52,7 +52,7 @@ impl Ports {
             .authorizers
             .iter()
             .map(|authorizer| (&authorizer.listen, authorizer.listen_place()));
-        let listeners = listeners.chain([(&config.admin, KeyPlace::new("admin.listen"))]);
+        let listeners = listeners.chain([(&config.admin.listen, KeyPlace::new("admin.listen"))]);
         let listeners = listeners.filter_map(|(listen, place)| match listen {
             ListenAddress::Tcp(address) => Some((address.port(), place)),
             ListenAddress::Unix(_) => None,
@@ -89,7 +89,7 @@ pub(super) fn readable(config: &Config, file: &Path) -> Vec<PathBuf> {
     }
     paths.extend(config.files().into_iter().flat_map(directories));
     paths.extend(config.lists.iter().filter_map(metadata).flat_map(|it| directories(&it)));
-    paths.extend(config.state_dir.clone());
+    paths.extend(config.state.dir.clone());
     paths.extend(config.confirm.as_ref().and_then(|confirm| confirm.proofs.clone()));
     paths.retain(|path| path.exists());
     paths.sort_unstable();
@@ -139,7 +139,7 @@ pub(super) fn sockets() -> BitFlags<AccessFs> {
 /// create a file in a file of another kind.
 pub(super) fn socket_directories(config: &Config) -> Vec<PathBuf> {
     let of_askers = asker_directories(config).map(|(directory, _)| directory);
-    let directories = of_askers.chain(directory_of(&config.admin));
+    let directories = of_askers.chain(directory_of(&config.admin.listen));
     directories.filter(|directory| directory.is_dir()).collect()
 }
 

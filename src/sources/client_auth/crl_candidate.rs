@@ -57,7 +57,7 @@ pub fn check_crl_candidate(
 ) -> Result<usize, CrlFileError> {
     let content = read_bounded(staged, MAX_CRL_SIZE)?;
     // Not an error: the proxy makes the same checks, and its user may be another one.
-    let state = CrlState::read(config.state_dir.as_deref()).unwrap_or_default();
+    let state = CrlState::read(config.state.dir.as_deref()).unwrap_or_default();
     let tables = CredentialTable::all(config);
     let owners: Vec<_> = tables.iter().map(CredentialTable::files).collect();
     let names: Vec<_> = owners.iter().map(|files| files.name).collect();

@@ -21,7 +21,7 @@ fn example(name: &str) -> Config {
 fn the_shortest_configuration_has_the_documented_defaults() {
     let config = example("minimal.toml");
     let seconds = Duration::from_secs;
-    assert_eq!(config.admin, ListenAddress::Tcp("127.0.0.1:9464".parse().unwrap()));
+    assert_eq!(config.admin.listen, ListenAddress::Tcp("127.0.0.1:9464".parse().unwrap()));
     assert_eq!(config.log.format, LogFormat::Auto);
     assert_eq!(config.filters[0].max_size, (1 << 30) + 24);
     assert_eq!(config.shutdown.readiness_delay, seconds(5));
@@ -62,7 +62,7 @@ fn the_complete_configuration_has_every_key_there_is() {
 #[test]
 fn settings_that_are_off_by_default_are_shown_as_valid_comments() {
     let config = Config::parse(Path::new("/etc/keygate/keygate.toml"), &uncommented()).unwrap();
-    assert_eq!(config.state_dir.as_deref(), Some(Path::new("/var/lib/keygate")));
+    assert_eq!(config.state.dir.as_deref(), Some(Path::new("/var/lib/keygate")));
     assert_eq!(config.filters[0].max_age, Some(Duration::from_secs(30 * 86_400)));
     assert_eq!(config.filters[0].max_new_hits, Some(5));
     assert_eq!(config.lists[1].name, "incident-2026-11");
