@@ -17,20 +17,25 @@ mod effective;
 pub(crate) mod example;
 mod fetch;
 mod filter;
+mod form;
 mod input;
+mod key_lines;
 mod key_place;
 mod keys;
 mod list;
 mod log_level;
+mod message;
 mod policy;
 mod problem;
 mod root;
 mod schema;
 mod service;
-mod suggestion;
+mod source_url;
+mod texts;
 mod traces;
 mod units;
 mod upstream;
+mod urls;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -42,13 +47,14 @@ pub use self::authorizer::{
     AskersConfig, AuthorizerConfig, AuthorizerLimits, AuthorizerProtocol, AuthorizerTls,
     CertificateSource, ClientChecks, HeaderEncoding, OpenAccess, SocketGroup,
 };
-pub use self::confirm::{CanaryConfig, ConfirmConfig, SourceUrl};
+pub use self::confirm::{CanaryConfig, ConfirmConfig};
 pub use self::credential_owner::CredentialOwner;
 pub use self::effective::{EffectiveTable, EffectiveValue};
 pub(crate) use self::fetch::SYSTEM_TRUST_ANCHORS;
 pub use self::fetch::{CrlConfig, FetchConfig};
 pub use self::filter::{FilterConfig, Implausible, Rollback};
-pub use self::key_place::{KeyLines, KeyPlace, LocatedProblem, PlacedProblem};
+pub use self::key_lines::KeyLines;
+pub use self::key_place::{KeyPlace, LocatedProblem, PlacedProblem};
 pub use self::list::{ListConfig, ListFormat, Shrink};
 pub use self::log_level::{LogLevel, LogLevelError};
 pub use self::problem::{ConfigError, ConfigProblem};
@@ -61,6 +67,7 @@ pub use self::service::{
     BoundCa, ClientAuthMode, ForwardConfig, Forwarded, LimitsConfig, Networks, Protocol, SendProxy,
     ServiceConfig, TlsConfig,
 };
+pub use self::source_url::SourceUrl;
 pub use self::traces::TracesConfig;
 pub use self::upstream::{
     Balance, HealthCheckConfig, Reuse, Scheme, ServerAddress, ServerConfig, UpstreamConfig,

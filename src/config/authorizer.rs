@@ -10,9 +10,9 @@ use ipnet::IpNet;
 use keygate_core::guard::{AllowRules, Policy};
 use keygate_core::tls::ServerSettings;
 
-use super::check::{CertificateHeader, Mode, Name, Until};
 use super::keys::{table, words};
 use super::policy::{AskedPolicy, RawPolicy};
+use super::texts::{CertificateHeader, Mode, Name, Until};
 use super::units::{Bounded, DurationText, Positive, SizeText};
 use super::{
     AlpnProtocol, BoundCa, ClientAuthMode, CrlConfig, ExpiredCrl, KeyPlace, ListenAddress,

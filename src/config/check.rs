@@ -1,6 +1,7 @@
 //! Checks of a configuration: what keys say together.
 //!
-//! The checks of single values are in `texts` and `urls`. Each check reports all of its problems. A
+//! The checks of single values are in `values`, `servers`, and beside this room in `texts` and
+//! `urls`. Each check reports all of its problems. A
 //! value that has one never reaches the checks of others.
 
 mod admin;
@@ -8,9 +9,9 @@ mod authorizer;
 mod fetch;
 mod files;
 mod routes;
+mod servers;
 mod service;
-mod texts;
-mod urls;
+mod values;
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -18,13 +19,9 @@ use std::path::Path;
 use keygate_core::guard::Exception;
 
 pub(super) use self::admin::admin;
-pub(super) use self::fetch::{CrlSource, MAX_FINGERPRINTS_SIZE};
-pub(super) use self::texts::*;
-pub(super) use self::urls::*;
 use super::document::Document;
-use super::input::{Input, Taken, take};
-use super::keys::{Form, Takes};
-use super::units::quoted;
+use super::input::{Input, Taken, Takes, take};
+use super::message::quoted;
 use super::{AccessLogConfig, AccessLogFormat, Config, ConfigError, ConfirmConfig, FilterConfig};
 
 /// Checks the configuration in `text`.

@@ -7,7 +7,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::ConfigProblem;
-use super::keys::{Form, Key};
+use super::form::{Form, Key};
 
 /// A TOML document and its text.
 #[derive(Debug)]

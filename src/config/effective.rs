@@ -6,10 +6,11 @@ use keygate_core::printable::is_unprintable;
 use serde_json::{Map, Value};
 use toml::de::DeValue;
 
-use super::check::MAX_FINGERPRINTS_SIZE;
 use super::document::Document;
-use super::keys::{Form, Key, Table, Takes};
-use super::units::size_text;
+use super::form::{Form, Key, Table};
+use super::input::Takes;
+use super::list::MAX_FINGERPRINTS_SIZE;
+use super::message::size_text;
 use super::{Config, ConfigError};
 
 /// A table of the configuration in use.

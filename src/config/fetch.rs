@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::SourceUrl;
-use super::check::{CrlSource, FileUrl, ProxyUrl, RedirectHost};
 use super::keys::table;
 use super::units::Positive;
+use super::urls::{FileUrl, ProxyUrl, RedirectHost};
 
 /// Files with the CAs of the system: Debian and Alpine, Fedora, openSUSE, others.
 pub(crate) const SYSTEM_TRUST_ANCHORS: [&str; 4] = [
@@ -45,6 +45,10 @@ table! {
     }
 }
 
+/// A source of CRLs: a URL, or a table.
+#[derive(Debug)]
+pub(super) struct CrlSource;
+
 /// A file with CRLs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CrlConfig {
@@ -59,14 +63,6 @@ table! {
     pub(super) struct RawCrl "" {
         pub(super) path: PathBuf,
         pub(super) source: Vec<FetchConfig> as Vec<CrlSource>,
-    }
-}
-
-impl SourceUrl {
-    /// Whether the URL names a `blocklist.dat`, packed or not, and not its metadata.
-    #[must_use]
-    pub fn is_blocklist(&self) -> bool {
-        [".dat", ".xz"].iter().any(|end| self.path.ends_with(end))
     }
 }
 

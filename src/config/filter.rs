@@ -6,8 +6,8 @@ use std::time::Duration;
 use keygate_core::spki::RsaExponents;
 
 use super::FetchConfig;
-use super::check::{Exponents, Name};
 use super::keys::{table, words};
+use super::texts::{Exponents, Name};
 use super::units::{Positive, SizeText};
 
 table! {

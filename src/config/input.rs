@@ -11,9 +11,8 @@ use toml::de::{DeTable, DeValue};
 
 use super::ConfigProblem;
 use super::document::Document;
-use super::keys::{Form, Takes};
-use super::suggestion::suggestion;
-use super::units::{brief, quoted, size_text};
+use super::form::Form;
+use super::message::{brief, quoted, size_text, suggestion};
 
 /// Maximum number of problems in a report. Each costs a search for its line.
 pub(super) const MAX_PROBLEMS: usize = 100;
@@ -32,6 +31,25 @@ pub(super) struct Reported(());
 
 /// A value for the model.
 pub(super) type Taken<T> = Result<T, Reported>;
+
+/// A kind of values: their form, and the conversion of one.
+pub(super) trait Takes {
+    /// Whether the value may be absent.
+    const IS_OPTIONAL: bool = false;
+
+    /// The type in the model.
+    type Value;
+
+    fn form() -> Form;
+
+    /// Converts a value, or reports each of its problems.
+    fn take(input: &Input<'_>) -> Taken<Self::Value>;
+
+    /// The value of a key that is absent and has no default.
+    fn absent(table: &Input<'_>, key: &str) -> Taken<Self::Value> {
+        Err(table.report_missing(key))
+    }
+}
 
 /// Reads one document and collects its problems.
 struct Reader<'v> {

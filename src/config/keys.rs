@@ -5,122 +5,8 @@
 use keygate_core::guard::{Depth, RejectWith, WeakCheck};
 use keygate_core::tls::{AlpnProtocol, ExpiredCrl, KeyExchange, RevocationDepth, TlsVersion};
 
-use super::input::{Input, Taken};
-
-/// The values that a key takes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Form {
-    Boolean,
-    Date,
-    Duration {
-        is_positive: bool,
-    },
-    List(Box<Self>),
-    Number {
-        min: u64,
-        max: u64,
-    },
-    /// A size in bytes.
-    Size {
-        min: u64,
-        max: u64,
-    },
-    Table(Table),
-    Text,
-    /// Text, or a table with these keys.
-    TextOrTable(Table),
-    Words(&'static [&'static str]),
-}
-
-/// The keys of a table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Table {
-    /// Meaning of the table, in Markdown.
-    pub(super) text: &'static str,
-    pub(super) keys: Vec<Key>,
-}
-
-/// A key of a table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Key {
-    pub(super) name: &'static str,
-    pub(super) form: Form,
-    /// The default in TOML. Without one, the key is off by default, or required.
-    pub(super) default: Option<&'static str>,
-    /// Whether the key may be absent without a default.
-    pub(super) is_optional: bool,
-    pub(super) reload: Reload,
-    /// Meaning, in Markdown with links relative to `docs`.
-    pub(super) meaning: &'static str,
-}
-
-/// The time at which a change of a key takes effect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reload {
-    AtOnce,
-    NewConnections,
-    NextRequest,
-    Restart,
-}
-
-impl Key {
-    pub(super) fn is_required(&self) -> bool {
-        self.default.is_none() && !self.is_optional
-    }
-
-    /// Gives all keys of a table that is used twice the effect of a reload of this place.
-    pub(super) fn with(mut self, reload: Reload) -> Self {
-        if let Some(table) = self.form.table_mut() {
-            table.keys.iter_mut().for_each(|key| key.reload = reload);
-        }
-        Self { reload, ..self }
-    }
-
-    /// Gives the key, or a table that is used twice, the meaning of this place.
-    pub(super) fn meaning(mut self, meaning: &'static str) -> Self {
-        if let Some(table) = self.form.table_mut() {
-            table.text = meaning;
-        }
-        Self { meaning, ..self }
-    }
-}
-
-impl Form {
-    /// The table, or text.
-    pub(super) fn or_text(self) -> Self {
-        if let Self::Table(table) = self { Self::TextOrTable(table) } else { Self::Text }
-    }
-
-    /// The keys of the table, or of each table of the array.
-    pub(super) fn table(&self) -> Option<&Table> {
-        let form = if let Self::List(items) = self { items.as_ref() } else { self };
-        if let Self::Table(table) = form { Some(table) } else { None }
-    }
-
-    fn table_mut(&mut self) -> Option<&mut Table> {
-        let form = if let Self::List(items) = self { items.as_mut() } else { self };
-        if let Self::Table(table) = form { Some(table) } else { None }
-    }
-}
-
-/// A kind of values: their form, and the conversion of one.
-pub(super) trait Takes {
-    /// Whether the value may be absent.
-    const IS_OPTIONAL: bool = false;
-
-    /// The type in the model.
-    type Value;
-
-    fn form() -> Form;
-
-    /// Converts a value, or reports each of its problems.
-    fn take(input: &Input<'_>) -> Taken<Self::Value>;
-
-    /// The value of a key that is absent and has no default.
-    fn absent(table: &Input<'_>, key: &str) -> Taken<Self::Value> {
-        Err(table.report_missing(key))
-    }
-}
+use super::form::Form;
+use super::input::{Input, Taken, Takes};
 
 /// Declares a typed table with its keys: `key: Type as Kind = DEFAULT => RELOAD "MEANING"`.
 ///
@@ -140,11 +26,13 @@ macro_rules! table {
             $key_vis $key: $type,)+
         }
 
-        impl $crate::config::keys::Takes for $name {
+        impl $crate::config::input::Takes for $name {
             type Value = Self;
 
-            fn form() -> $crate::config::keys::Form {
-                use $crate::config::keys::{Form, Key, Reload, Table, Takes, kind};
+            fn form() -> $crate::config::form::Form {
+                use $crate::config::form::{Form, Key, Reload, Table};
+                use $crate::config::input::Takes;
+                use $crate::config::keys::kind;
                 let keys = vec![$(
                     Key {
                         name: stringify!($key),
@@ -220,12 +108,12 @@ macro_rules! words {
         $crate::config::keys::words! { impl $name { $($variant = $word,)+ } }
     )+ };
     ($(impl $name:ty { $($variant:ident = $word:literal,)+ })+) => { $(
-        impl $crate::config::keys::Takes for $name {
+        impl $crate::config::input::Takes for $name {
             type Value = Self;
 
-            fn form() -> $crate::config::keys::Form {
+            fn form() -> $crate::config::form::Form {
                 const _: fn($name) = |it| match it { $(<$name>::$variant => {})+ };
-                $crate::config::keys::Form::Words(&[$($word,)+])
+                $crate::config::form::Form::Words(&[$($word,)+])
             }
 
             fn take(
@@ -237,6 +125,54 @@ macro_rules! words {
     )+ };
 }
 pub(super) use words;
+
+/// Declares kinds of text, each with its type in the model and its conversion.
+macro_rules! texts {
+    ($($(#[$meta:meta])* $kind:ident => $value:ty = $convert:expr;)+) => { $(
+        $(#[$meta])*
+        #[derive(Debug)]
+        pub(in crate::config) struct $kind;
+
+        impl $crate::config::input::Takes for $kind {
+            type Value = $value;
+
+            fn form() -> $crate::config::form::Form {
+                $crate::config::form::Form::Text
+            }
+
+            fn take(
+                input: &$crate::config::input::Input<'_>,
+            ) -> $crate::config::input::Taken<$value> {
+                let convert: fn(&str) -> Result<$value, String> = $convert;
+                convert(input.text::<Self>()?).map_err(|problem| input.report(problem))
+            }
+        }
+    )+ };
+}
+pub(super) use texts;
+
+/// Implements [`Takes`] for a type whose values are text, or of another form.
+macro_rules! takes {
+    ($($kind:ty => $value:ty, $form:expr, $take:expr;)+) => { $(
+        impl $crate::config::input::Takes for $kind {
+            type Value = $value;
+
+            fn form() -> $crate::config::form::Form {
+                $form
+            }
+
+            fn take(
+                input: &$crate::config::input::Input<'_>,
+            ) -> $crate::config::input::Taken<$value> {
+                let take: fn(
+                    &$crate::config::input::Input<'_>,
+                ) -> $crate::config::input::Taken<$value> = $take;
+                take(input)
+            }
+        }
+    )+ };
+}
+pub(super) use takes;
 
 words! {
     impl AlpnProtocol { H2 = "h2", Http11 = "http/1.1", }
@@ -283,18 +219,6 @@ impl<T: Takes> Takes for Vec<T> {
     fn take(input: &Input<'_>) -> Taken<Self::Value> {
         let items: Vec<_> = input.items::<Self>()?.iter().map(T::take).collect();
         items.into_iter().collect()
-    }
-}
-
-impl Reload {
-    /// The word in `docs/configuration.md`.
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::AtOnce => "at once",
-            Self::NewConnections => "new connections",
-            Self::NextRequest => "next request",
-            Self::Restart => "restart",
-        }
     }
 }
 

@@ -3,10 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::check::Name;
 use super::keys::{table, words};
+use super::texts::Name;
 use super::units::{Positive, SizeText};
 use super::{FetchConfig, Rollback};
+
+/// Default of `max_size` for a list of fingerprints, in bytes, 16 MiB.
+pub(super) const MAX_FINGERPRINTS_SIZE: u64 = 16 << 20;
 
 table! {
     /// An exact list of keys.

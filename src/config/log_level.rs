@@ -3,8 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::suggestion::suggestion;
-use super::units::quoted;
+use super::message::{quoted, suggestion};
 
 /// The target of the lines about rejected and flagged clients.
 const CLIENT_KEY: &str = "keygate::client_key";

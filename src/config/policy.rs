@@ -6,9 +6,10 @@ use std::time::Duration;
 use hyper::header::HeaderName;
 use keygate_core::guard::{AllowRules, Decision, Depth, Policy, RejectWith};
 
-use super::check::StatusHeader;
-use super::input::{Input, Taken};
-use super::keys::{Form, Takes, table};
+use super::form::Form;
+use super::input::{Input, Taken, Takes};
+use super::keys::table;
+use super::texts::StatusHeader;
 use super::units::DurationText;
 
 table! {

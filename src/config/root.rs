@@ -7,10 +7,11 @@ use std::time::{Duration, SystemTime};
 use keygate_core::guard::{Exception, WeakCheck};
 use keygate_core::spki::KeyDigest;
 
-use super::check::{DigestText, Level, Reason, Until};
-use super::input::{Input, Taken};
-use super::keys::{Form, Takes, table, words};
+use super::form::Form;
+use super::input::{Input, Taken, Takes};
+use super::keys::{table, words};
 use super::policy::RawPolicy;
+use super::texts::{DigestText, Level, Reason, Until};
 use super::units::{Bounded, DurationText, SizeText};
 use super::{
     AccessLogConfig, AuthorizerConfig, ConfirmConfig, FilterConfig, ListConfig, ListenAddress,

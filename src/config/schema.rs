@@ -4,8 +4,9 @@ use serde_json::{Map, Value, json};
 
 use super::Config;
 use super::effective::default_json;
-use super::keys::{Form, Key, Table, Takes};
-use super::units::SIZE_UNITS;
+use super::form::{Form, Key, Table};
+use super::input::Takes;
+use super::message::SIZE_UNITS;
 
 /// Returns the JSON Schema (draft 7, which editors with TOML support read) of the configuration.
 #[must_use]

@@ -10,10 +10,11 @@ use ipnet::IpNet;
 use keygate_core::guard::{AllowRules, NameBounds, Policy};
 use keygate_core::tls::ServerSettings;
 
-use super::check::{Address, Name, ServerNameText, Until};
 use super::keys::{table, words};
 use super::policy::RawPolicy;
+use super::texts::{Address, Name, ServerNameText, Until};
 use super::units::{Bounded, Positive, SizeText};
+use super::upstream::Connections;
 use super::{
     AlpnProtocol, CrlConfig, ExpiredCrl, KeyExchange, KeyPlace, RevocationDepth, TlsVersion,
     UpstreamConfig,
@@ -311,8 +312,6 @@ type HeaderSize = SizeText<u32, 8192, { 1 << 20 }>;
 type HeaderCount = Bounded<usize, 1, 1000>;
 /// Number of concurrent requests on a connection.
 type StreamCount = Bounded<u32, 1, 10_000>;
-/// Number of connections.
-pub(super) type Connections = Bounded<usize, 1, { 1 << 24 }>;
 
 table! {
     /// Timeouts and limits for clients.

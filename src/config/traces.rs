@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::SourceUrl;
-use super::check::{Endpoint, ResourceName};
 use super::keys::table;
+use super::texts::ResourceName;
 use super::units::{Bounded, Positive};
+use super::urls::Endpoint;
 
 /// One of this many traces.
 type SampleRatio = Bounded<u32, 0, 1_000_000>;

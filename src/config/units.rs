@@ -3,12 +3,12 @@
 use std::marker::PhantomData;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use keygate_core::printable::printable;
 use toml::value::{Datetime, Offset};
 use x509_cert::der::DateTime;
 
-use super::input::{Input, Taken};
-use super::keys::{Form, Takes};
+use super::form::Form;
+use super::input::{Input, Taken, Takes};
+use super::message::{MAX_QUOTED, SIZE_UNITS, quoted, size_text};
 
 /// The moment that `until` names. A date names the end of the day in UTC. `None` for a time without
 /// an offset and for an invalid date.
@@ -118,26 +118,6 @@ numbers! {
     usize => u64::MAX;
 }
 
-/// Maximum number of characters of a text of the file in a message.
-const MAX_QUOTED: usize = 120;
-
-/// The beginning of a text of the file, in quotes and escaped, for a message.
-pub(super) fn quoted(text: &str) -> String {
-    let end = text.char_indices().nth(MAX_QUOTED).map(|(end, _)| end);
-    let shown = end.and_then(|end| text.get(..end)).unwrap_or(text);
-    if end.is_some() { format!("{shown:?}...") } else { format!("{shown:?}") }
-}
-
-/// The beginning of a text of the file as it is written, without control characters.
-pub(super) fn brief(text: &str) -> String {
-    let end = text.char_indices().nth(MAX_QUOTED).map(|(end, _)| end);
-    let shown = printable(end.and_then(|end| text.get(..end)).unwrap_or(text));
-    if end.is_some() { shown + "..." } else { shown }
-}
-
-/// The units of a size.
-pub(super) const SIZE_UNITS: [&str; 9] = ["B", "kB", "KiB", "MB", "MiB", "GB", "GiB", "TB", "TiB"];
-
 /// A size such as `"32KiB"` or `"1GiB"`, from `MIN` to `MAX` bytes.
 #[derive(Debug)]
 pub(super) struct SizeText<N = u64, const MIN: u64 = 0, const MAX: u64 = { u64::MAX }>(
@@ -203,16 +183,6 @@ fn size_remedy(number: &str, is_number: bool, unit: &str) -> String {
         }
         _ => "a number and a unit, such as \"64KiB\"".to_owned(),
     }
-}
-
-/// A bound in the form of a configuration, in the largest unit of which it is a multiple.
-pub(super) fn size_text(bytes: u64) -> String {
-    let units = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-    let mut fitting =
-        units.into_iter().filter(|(size, _)| bytes > 0 && bytes.is_multiple_of(*size));
-    fitting
-        .next()
-        .map_or_else(|| format!("{bytes}B"), |(size, unit)| format!("{}{unit}", bytes / size))
 }
 
 #[cfg(test)]

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::KeyExchange;
-use super::check::{HealthPath, HostName, ServerUrl};
 use super::keys::{table, words};
-use super::service::Connections;
+use super::texts::{HealthPath, HostName};
 use super::units::{Bounded, OneOrMore, Positive, SizeText};
 
+/// Number of connections.
+pub(super) type Connections = Bounded<usize, 1, { 1 << 24 }>;
 /// Maximum size of a request head over HTTP/2, 1 KiB to 1 MiB.
 type HeaderSize = SizeText<usize, 1024, { 1 << 20 }>;
 
@@ -206,6 +207,10 @@ table! {
             "Groups of the key exchange, preferred first; the first one has a key share. Empty: `X25519MLKEM768`, with a share of `x25519`, then the classical ones.",
     }
 }
+
+/// The URL of a server without its weight.
+#[derive(Debug)]
+pub(super) struct ServerUrl;
 
 /// Weight of a server.
 type Weight = Bounded<u32, 1, 1000>;

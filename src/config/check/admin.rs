@@ -4,8 +4,7 @@
 use std::path::Path;
 
 use crate::config::document::{self, Document};
-use crate::config::input::take;
-use crate::config::keys::Takes;
+use crate::config::input::{Takes, take};
 use crate::config::{AdminConfig, Config, ConfigError, ConfigProblem, ListenAddress};
 
 /// Checks the admin address in `content`, and nothing else.

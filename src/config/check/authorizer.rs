@@ -3,9 +3,9 @@
 use keygate_core::guard::Depth;
 
 use super::service::optional_clients;
-use super::{Form, Input, Taken, quoted};
+use super::{Input, Taken, Takes, quoted};
 use crate::config::authorizer::{RawAuthorizer, RawHeader};
-use crate::config::keys::Takes;
+use crate::config::form::Form;
 use crate::config::{
     AuthorizerConfig, AuthorizerProtocol, CertificateSource, ClientChecks, ListenAddress,
 };

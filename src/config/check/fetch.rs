@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{FileUrl, Form, Input, Taken};
-use crate::config::fetch::RawCrl;
-use crate::config::keys::Takes;
+use super::{Input, Taken, Takes};
+use crate::config::fetch::{CrlSource, RawCrl};
+use crate::config::form::Form;
+use crate::config::list::MAX_FINGERPRINTS_SIZE;
+use crate::config::urls::FileUrl;
 use crate::config::{
     ConfirmConfig, CrlConfig, FetchConfig, FilterConfig, ListConfig, ListFormat, TracesConfig,
     UpstreamTlsConfig,
@@ -15,8 +17,6 @@ use crate::config::{
 const CAN_EXPORT: bool = cfg!(feature = "opentelemetry");
 /// Default of `timeout` for a source of CRLs, 5 min: other files wait until the download ends.
 const CRL_TIMEOUT: Duration = Duration::from_secs(5 * 60);
-/// Default of `max_size` for a list of fingerprints, in bytes, 16 MiB.
-pub(in crate::config) const MAX_FINGERPRINTS_SIZE: u64 = 16 << 20;
 
 impl FetchConfig {
     /// Checks the source of a file.
@@ -35,10 +35,6 @@ impl FetchConfig {
         }
     }
 }
-
-/// A source of CRLs: a URL, or a table.
-#[derive(Debug)]
-pub(in crate::config) struct CrlSource;
 
 impl Takes for CrlSource {
     type Value = FetchConfig;

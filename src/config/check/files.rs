@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use keygate_core::badkeys;
 
 use super::Input;
-use crate::config::units::brief;
+use crate::config::message::brief;
 use crate::config::{Config, ListConfig, ListFormat};
 
 /// Checks that each filter and list has a file of its own, and each blocklist a directory of its

@@ -2,9 +2,9 @@
 
 use keygate_core::guard::{AllowRules, Decision, RejectWith};
 
-use super::urls::server_forms;
-use super::{Form, Input, Taken, quoted};
-use crate::config::keys::Takes;
+use super::servers::server_forms;
+use super::{Input, Taken, Takes, quoted};
+use crate::config::form::Form;
 use crate::config::policy::RawPolicy;
 use crate::config::service::RawService;
 use crate::config::{

@@ -6,6 +6,7 @@ use keygate_core::spki::RsaExponents;
 use self::sources::assert_encrypted;
 use super::*;
 use crate::config::example::{MINIMAL, changed, parse};
+use crate::config::form::Form;
 use crate::config::{ListenAddress, TracesConfig};
 
 fn problem(text: &str) -> String {

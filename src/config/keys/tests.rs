@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::super::Config;
-use super::super::units::size_text;
-use super::*;
+use crate::config::Config;
+use crate::config::form::{Form, Key, Table};
+use crate::config::input::Takes;
+use crate::config::message::size_text;
 
 const PAGE: &str = "docs/configuration.md";
 

@@ -121,8 +121,10 @@ fn sources() -> Vec<PathBuf> {
         "src/config/document.rs",
         "src/config/input.rs",
         "src/config/log_level.rs",
-        "src/config/suggestion.rs",
+        "src/config/message.rs",
+        "src/config/texts.rs",
         "src/config/units.rs",
+        "src/config/urls.rs",
         "crates/core/src/guard/allow.rs",
     ];
     let inside = directories.iter().flat_map(|it| walkdir::WalkDir::new(source.join(it)));

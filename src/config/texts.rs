@@ -2,25 +2,21 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use hyper::Uri;
 use hyper::header::HeaderName;
 use ipnet::IpNet;
-use keygate_core::guard::{AllowKind, AllowRuleError, AllowRules, NameBounds};
 use keygate_core::spki::{KeyDigest, RsaExponents};
 use rustls::pki_types::{DnsName, ServerName};
 use toml::de::DeValue;
 
-use super::{Form, Input, Taken};
-use crate::config::allow::RawAllow;
-use crate::config::keys::Takes;
-use crate::config::service::RawBoundCa;
-use crate::config::units::{self, brief, quoted};
-use crate::config::{
-    BoundCa, CanaryConfig, ListenAddress, LogLevel, LogLevelError, Networks, SocketGroup,
-};
+use super::form::Form;
+use super::input::{Input, Taken};
+use super::keys::{takes, texts};
+use super::message::{brief, quoted};
+use super::units;
+use super::{LogLevel, LogLevelError};
 
 /// Maximum length of the path of a Unix socket, in bytes: `sun_path` of Linux without its NUL
 /// (unix(7)).
@@ -59,29 +55,6 @@ const RESERVED: [&str; 27] = [
     "x-forwarded-proto",
     "x-request-id",
 ];
-
-/// Declares kinds of text, each with its type in the model and its conversion.
-macro_rules! texts {
-    ($($(#[$meta:meta])* $kind:ident => $value:ty = $convert:expr;)+) => { $(
-        $(#[$meta])*
-        #[derive(Debug)]
-        pub(in crate::config) struct $kind;
-
-        impl $crate::config::keys::Takes for $kind {
-            type Value = $value;
-
-            fn form() -> Form {
-                Form::Text
-            }
-
-            fn take(input: &Input<'_>) -> Taken<$value> {
-                let convert: fn(&str) -> Result<$value, String> = $convert;
-                convert(input.text::<Self>()?).map_err(|problem| input.report(problem))
-            }
-        }
-    )+ };
-}
-pub(super) use texts;
 
 texts! {
     /// An address with a port.
@@ -160,59 +133,18 @@ texts! {
     };
 }
 
-/// Implements [`Takes`] for a type whose values are text, or of another form.
-macro_rules! takes {
-    ($($kind:ty => $value:ty, $form:expr, $take:expr;)+) => { $(
-        impl Takes for $kind {
-            type Value = $value;
-
-            fn form() -> Form {
-                $form
-            }
-
-            fn take(input: &Input<'_>) -> Taken<$value> {
-                let take: fn(&Input<'_>) -> Taken<$value> = $take;
-                take(input)
-            }
-        }
-    )+ };
-}
-
 /// The end of an exception.
 #[derive(Debug)]
-pub(in crate::config) struct Until;
+pub(super) struct Until;
 
 /// Public exponents of RSA keys.
 #[derive(Debug)]
-pub(in crate::config) struct Exponents;
+pub(super) struct Exponents;
 
 takes! {
     bool => Self, Form::Boolean, |input| input.matching::<Self, _>(DeValue::as_bool);
     String => Self, Form::Text, |input| input.text::<Self>().map(str::to_owned);
     PathBuf => Self, Form::Text, |input| path(input, input.text::<Self>()?);
-    CanaryConfig => Self, Form::Text, |input| match input.text::<Self>()? {
-        "off" => Ok(Self::Off),
-        "published" => Ok(Self::Published),
-        text => path(input, text).map(Self::File),
-    };
-    // A TCP address, or `unix:` and a path.
-    ListenAddress => Self, Form::Text, |input| {
-        let text = input.text::<Self>()?;
-        if let Some(path) = text.strip_prefix("unix:") {
-            return socket_path(input, path).map(Self::Unix);
-        }
-        let address = address(text, "\"127.0.0.1:9191\", or \"unix:/PATH\"");
-        address.map(Self::Tcp).map_err(|problem| input.report(problem))
-    };
-    Networks => Self, Vec::<Network>::form(), |input| Vec::<Network>::take(input).map(Self);
-    SocketGroup => Self, Form::Text, |input| {
-        let text = input.text::<Self>()?;
-        if text.is_empty() || text.contains([':', '\n', '\0']) {
-            let problem = "is not a group, such as \"www-data\" or \"33\"";
-            return Err(input.report(format!("{} {problem}", quoted(text))));
-        }
-        Ok(text.parse().map_or_else(|_| Self::Name(text.to_owned()), Self::Id))
-    };
     Exponents => RsaExponents, Vec::<u32>::form(), |input| {
         RsaExponents::from_numbers(&Vec::<u32>::take(input)?).map_err(|unknown| {
             input.report(format!("{unknown} is none of 3, 5, 17, 35, 37, 257 and 65537"))
@@ -225,70 +157,11 @@ takes! {
             input.report(format!("{found}: {remedy}"))
         })
     };
-    // A table without rules would reject every client, and most likely a rule is missing.
-    Arc<AllowRules> => Self, RawAllow::form(), |input| {
-        let raw = RawAllow::take(input)?;
-        let lists = [
-            (AllowKind::Dns, raw.dns),
-            (AllowKind::Uri, raw.uri),
-            (AllowKind::Email, raw.email),
-            (AllowKind::CommonName, raw.common_names),
-            (AllowKind::OrganizationalUnit, raw.organizational_units),
-            (AllowKind::Spki, raw.spki),
-        ];
-        let mut rules = AllowRules::default();
-        if lists.iter().all(|(_, list)| list.is_none()) {
-            let problem = "empty, so that no client is allowed; name clients in dns, uri, email, common_names, organizational_units or spki, or remove the table to allow every client of the CAs";
-            return Err(input.report(problem));
-        }
-        let lists = lists.map(|(kind, list)| (kind, kind.as_str(), list));
-        take_names(input, lists, |kind, rule| rules.add(kind, rule)).map(|()| Arc::new(rules))
-    };
-    BoundCa => Self, RawBoundCa::form(), |input| {
-        let raw = RawBoundCa::take(input)?;
-        let lists = [
-            (AllowKind::Uri, "spiffe", raw.spiffe),
-            (AllowKind::Dns, "dns", raw.dns),
-            (AllowKind::Email, "email", raw.email),
-            (AllowKind::CommonName, "common_names", raw.common_names),
-            (AllowKind::OrganizationalUnit, "organizational_units", raw.organizational_units),
-        ];
-        if lists.iter().all(|(.., list)| list.is_none()) {
-            let problem = "names nothing that the CAs may vouch for; add spiffe, dns, email, common_names or organizational_units, or give the file as trust_anchors";
-            return Err(input.report(problem));
-        }
-        let mut bounds = NameBounds::default();
-        take_names(input, lists, |kind, name| bounds.add(kind, name))?;
-        Ok(Self { file: raw.file, bounds: Arc::new(bounds) })
-    };
-}
-
-/// Adds the names in the lists of these keys.
-fn take_names(
-    input: &Input<'_>,
-    lists: impl IntoIterator<Item = (AllowKind, &'static str, Option<Vec<String>>)>,
-    mut add: impl FnMut(AllowKind, &str) -> Result<(), AllowRuleError>,
-) -> Taken<()> {
-    let mut result = Ok(());
-    for (kind, key, list) in lists {
-        let Some(list) = list else { continue };
-        if list.is_empty() {
-            let problem = "empty, and names nothing; give a name, or remove the key";
-            result = Err(input.report_at(key, problem));
-        }
-        for (index, name) in list.iter().enumerate() {
-            if let Err(error) = add(kind, name) {
-                let problem = format!("{} {error}", quoted(name));
-                result = Err(input.report_at(&format!("{key}[{index}]"), problem));
-            }
-        }
-    }
-    result
 }
 
 /// The file or directory that `text` names. A relative path starts at the directory of the
 /// configuration.
-fn path(input: &Input<'_>, text: &str) -> Taken<PathBuf> {
+pub(super) fn path(input: &Input<'_>, text: &str) -> Taken<PathBuf> {
     Err(if text.is_empty() {
         input.report("empty; give a path")
     } else if text.contains("-----BEGIN ") {
@@ -315,7 +188,7 @@ pub(super) fn socket_path(input: &Input<'_>, text: &str) -> Taken<PathBuf> {
     )))
 }
 
-fn address(text: &str, example: &str) -> Result<SocketAddr, String> {
+pub(super) fn address(text: &str, example: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| match port_above_maximum(text) {
         Some(port) => format!("{}: {port} is not a port; give 1 to 65535", quoted(text)),
         None => format!("{} is not an address and a port, such as {example}", quoted(text)),
