@@ -57,6 +57,7 @@ pub use self::key_lines::KeyLines;
 pub use self::key_place::{KeyPlace, LocatedProblem, PlacedProblem};
 pub use self::list::{ListConfig, ListFormat, Shrink};
 pub use self::log_level::{LogLevel, LogLevelError};
+pub use self::policy::PolicyConfig;
 pub use self::problem::{ConfigError, ConfigProblem};
 pub use self::root::{
     AdminCommands, AdminConfig, Config, LogConfig, LogFormat, SandboxConfig, SandboxMode,
@@ -64,8 +65,8 @@ pub use self::root::{
 };
 pub use self::schema::schema;
 pub use self::service::{
-    BoundCa, ClientAuthMode, ForwardConfig, Forwarded, LimitsConfig, Networks, Protocol, SendProxy,
-    ServiceConfig, TlsConfig,
+    BoundCa, ClientAuthConfig, ClientAuthMode, ForwardConfig, Forwarded, LimitsConfig, Networks,
+    Protocol, ProxyPeers, SendProxy, ServiceConfig, TlsConfig,
 };
 pub use self::source_url::SourceUrl;
 pub use self::traces::TracesConfig;
@@ -137,7 +138,7 @@ impl Config {
     pub fn records_clients(&self) -> bool {
         let filters = self.filters.iter().map(|it| it.max_new_hits);
         let lists = self.lists.iter().map(|it| it.max_new_hits);
-        let services = self.services.iter().map(|it| it.max_new_hits);
+        let services = self.services.iter().map(|it| it.client_auth.max_new_hits);
         let authorizers = self.authorizers.iter().map(|it| it.client_auth.max_new_hits);
         filters.chain(lists).chain(services).chain(authorizers).any(|limit| limit.is_some())
     }

@@ -139,8 +139,8 @@ impl Sources {
         now: SystemTime,
     ) -> DryRun {
         let services = config.services.iter();
-        let services = services.map(|it| (&it.name, &it.policy));
-        let authorizers = config.authorizers.iter().map(|it| (&it.name, &it.policy));
+        let services = services.map(|it| (&it.name, &it.policy.decisions));
+        let authorizers = config.authorizers.iter().map(|it| (&it.name, &it.policy.decisions));
         let policies = services.chain(authorizers);
         let policies = policies.map(|(name, policy)| (ids.assign(name), policy.clone())).collect();
         let stays = |list: &&ListSource| config.lists.iter().any(|it| it.name == list.name());

@@ -213,7 +213,7 @@ impl AskConnection {
         if presented.iter().any(|certificate| spki::of_certificate(certificate).is_err()) {
             Err(UNREADABLE)?;
         }
-        let policy = Cow::Borrowed(&authorizer.config.policy);
+        let policy = Cow::Borrowed(&authorizer.config.policy.decisions);
         // Optional certificates demand an `on_unchecked` that admits clients without one.
         let policy = match mode {
             ClientAuthMode::Optional if !presented.is_empty() => {

@@ -74,7 +74,7 @@ fn answer(connection: &AskConnection, fields: Result<RequestFields<'_>, Unusable
     let question = ClientQuestion { received, presented, client, server_name: None };
     let answer = connection.answer(&question);
     let cache_for = cache_time(&config, &answer, &question.presented);
-    HttpAnswer::new(answer, &config.status_header, accept, cache_for)
+    HttpAnswer::new(answer, &config.policy.header, accept, cache_for)
 }
 
 /// Time for which the host may use the answer again: `cache_for`, and no longer than the verdict

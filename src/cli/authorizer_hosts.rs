@@ -124,7 +124,7 @@ fn at_address(text: &str, listen: &ListenAddress) -> String {
 /// `text` with the header names of an authorizer. Lines for a header that it does not read are left
 /// out.
 fn with_names(text: &str, config: &AuthorizerConfig) -> String {
-    let mut names = vec![(STATUS_HEADER, Some(&config.status_header))];
+    let mut names = vec![(STATUS_HEADER, Some(&config.policy.header))];
     if config.protocol == AuthorizerProtocol::Http {
         names.push((ADDRESS_HEADER, config.address_from.as_ref()));
         if let CertificateSource::Header { header, encoding, verify } = &config.certificate_from {

@@ -288,7 +288,10 @@ fn line_of_service(service: &ServiceConfig) -> String {
     };
     let servers = service.upstream.servers.iter().map(ToString::to_string).collect::<Vec<_>>();
     let (name, listen, servers) = (&service.name, service.listen, servers.join(", "));
-    format!("service {name}: {listen} for {names}, to {servers}; {}", actions(&service.policy))
+    format!(
+        "service {name}: {listen} for {names}, to {servers}; {}",
+        actions(&service.policy.decisions)
+    )
 }
 
 /// The line about an authorizer, and the configuration of its host.
@@ -298,7 +301,7 @@ fn lines_of_authorizer(config: &AuthorizerConfig) -> Vec<String> {
         true => "verified by keygate",
         false => "verified by the host",
     };
-    let (protocol, actions) = (protocol.as_str(), actions(&config.policy));
+    let (protocol, actions) = (protocol.as_str(), actions(&config.policy.decisions));
     let line = format!(
         "authorizer {name}: {protocol} over {listen}, certificate from {certificate_from}, \
          {verified}; {actions}"

@@ -7,16 +7,16 @@ use std::time::{Duration, SystemTime};
 
 use hyper::header::HeaderName;
 use ipnet::IpNet;
-use keygate_core::guard::{AllowRules, Policy};
+use keygate_core::guard::AllowRules;
 use keygate_core::tls::ServerSettings;
 
 use super::keys::{table, words};
-use super::policy::{AskedPolicy, RawPolicy};
+use super::policy::AskedPolicy;
 use super::texts::{CertificateHeader, Mode, Name, Until};
 use super::units::{Bounded, DurationText, Positive, SizeText};
 use super::{
     AlpnProtocol, BoundCa, ClientAuthMode, CrlConfig, ExpiredCrl, KeyPlace, ListenAddress,
-    Networks, RevocationDepth, TlsVersion,
+    Networks, PolicyConfig, RevocationDepth, TlsVersion,
 };
 
 /// An authorizer, which answers questions of other proxies about their clients.
@@ -46,14 +46,8 @@ pub struct AuthorizerConfig {
     pub client_auth: ClientChecks,
     /// Limits for askers.
     pub limits: AuthorizerLimits,
-    /// Decision for each verdict.
-    pub policy: Policy,
-    /// Whether the authorizer starts although its own key, or a trust anchor's, is a hit.
-    /// Default: false.
-    pub allow_compromised_own_key: bool,
-    /// Header that carries the verdict in an answer over HTTP and gRPC. Default:
-    /// `Client-Key-Status`.
-    pub status_header: HeaderName,
+    /// The policy; its header carries the verdict in an answer over HTTP and gRPC.
+    pub policy: PolicyConfig,
 }
 
 impl AuthorizerConfig {
@@ -100,7 +94,7 @@ table! {
         pub(super) tls: Option<AuthorizerTls>,
         pub(super) client_auth: ClientChecks = {},
         pub(super) limits: AuthorizerLimits = {},
-        pub(super) policy: RawPolicy as AskedPolicy = {} =>
+        pub(super) policy: PolicyConfig as AskedPolicy = {} =>
             r#"Every key of [`policy`](#policy) for this authorizer only, except `reject_with` and `evict_within`, which are errors here: the host has the connections. Keys that are absent have the value of `policy`. `judge = "chain"` needs `client_auth.trust_anchors`, because a question may lack issuers of the client."#,
     }
 }

@@ -1,10 +1,9 @@
 //! The table of a policy: the global one, and the tables of services and authorizers.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::header::HeaderName;
-use keygate_core::guard::{AllowRules, Decision, Depth, Policy, RejectWith};
+use keygate_core::guard::{Decision, Depth, Policy, RejectWith};
 
 use super::form::Form;
 use super::input::{Input, Taken, Takes};
@@ -14,7 +13,6 @@ use super::units::DurationText;
 
 table! {
     /// A policy with the values that it inherits from the global one.
-    #[derive(Clone, PartialEq, Eq)]
     pub(super) struct RawPolicy "The action for each verdict, for every service without its own value ([policy](policy.md)). `flag` serves the client and logs it. `header` does the same and sends the verdict to the upstream. `reject` rejects the client." {
         pub(super) on_cleared: Decision as Action<true> = "admit" => AtOnce
             "The key is in a filter, and the source of proofs does not know it. With `reject`, answers only ever make a verdict worse.",
@@ -41,20 +39,47 @@ table! {
     }
 }
 
-impl RawPolicy {
-    /// The decisions, with these rules by name.
-    pub(super) fn with(&self, allow: Option<Arc<AllowRules>>) -> Policy {
-        Policy {
-            on_cleared: self.on_cleared,
-            on_confirmed: self.on_confirmed,
-            on_listed: self.on_listed,
-            on_probable: self.on_probable,
-            on_unchecked: self.on_unchecked,
-            on_weak: self.on_weak,
-            allow,
-            judge: self.judge,
-            reject_with: self.reject_with,
-        }
+/// The policy of a service or an authorizer, with the keys that it inherits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyConfig {
+    /// Decision for each verdict, and the rules by name.
+    pub decisions: Policy,
+    /// Maximum time for an evicted connection to finish before it is closed. Default: 10 s.
+    pub evict_within: Duration,
+    /// Whether the service starts although its own key, or a trust anchor's, is a hit.
+    /// Default: false.
+    pub allow_compromised_own_key: bool,
+    /// Header that carries the verdict, if the policy requires one. Default: `Client-Key-Status`.
+    pub header: HeaderName,
+}
+
+impl From<RawPolicy> for PolicyConfig {
+    fn from(raw: RawPolicy) -> Self {
+        let decisions = Policy {
+            on_cleared: raw.on_cleared,
+            on_confirmed: raw.on_confirmed,
+            on_listed: raw.on_listed,
+            on_probable: raw.on_probable,
+            on_unchecked: raw.on_unchecked,
+            on_weak: raw.on_weak,
+            allow: None, // `check` sets it
+            judge: raw.judge,
+            reject_with: raw.reject_with,
+        };
+        let RawPolicy { evict_within, allow_compromised_own_key, header, .. } = raw;
+        Self { decisions, evict_within, allow_compromised_own_key, header }
+    }
+}
+
+impl Takes for PolicyConfig {
+    type Value = Self;
+
+    fn form() -> Form {
+        RawPolicy::form()
+    }
+
+    fn take(input: &Input<'_>) -> Taken<Self> {
+        RawPolicy::take(input).map(Self::from)
     }
 }
 
@@ -63,7 +88,7 @@ impl RawPolicy {
 pub(super) struct AskedPolicy;
 
 impl Takes for AskedPolicy {
-    type Value = RawPolicy;
+    type Value = PolicyConfig;
 
     fn form() -> Form {
         let mut form = RawPolicy::form();
@@ -73,12 +98,12 @@ impl Takes for AskedPolicy {
         form
     }
 
-    fn take(input: &Input<'_>) -> Taken<RawPolicy> {
+    fn take(input: &Input<'_>) -> Taken<PolicyConfig> {
         input.ensure_table::<Self>()?;
         let form = Self::form();
         let names = form.table().into_iter().flat_map(|table| &table.keys).map(|key| key.name);
         input.ensure_known(&names.collect::<Vec<_>>());
-        RawPolicy::take_keys(input)
+        RawPolicy::take_keys(input).map(PolicyConfig::from)
     }
 }
 

@@ -10,12 +10,11 @@ use keygate_core::spki::KeyDigest;
 use super::form::Form;
 use super::input::{Input, Taken, Takes};
 use super::keys::{table, words};
-use super::policy::RawPolicy;
 use super::texts::{DigestText, Level, Reason, Until};
 use super::units::{Bounded, DurationText, SizeText};
 use super::{
     AccessLogConfig, AuthorizerConfig, ConfirmConfig, FilterConfig, ListConfig, ListenAddress,
-    LogLevel, ServiceConfig, TracesConfig,
+    LogLevel, PolicyConfig, ServiceConfig, TracesConfig,
 };
 
 /// Size of all buffers for clients.
@@ -50,7 +49,7 @@ table! {
         /// The export of traces; `None` traces nothing.
         pub traces: Option<TracesConfig>,
         /// The policy whose keys services and authorizers inherit.
-        pub(super) policy: RawPolicy = {},
+        pub policy: PolicyConfig = {},
         /// Services; at least one, or one authorizer.
         pub services: Vec<ServiceConfig> = [],
         /// Authorizers, which answer questions of other proxies.

@@ -5,76 +5,50 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use hyper::header::HeaderName;
 use ipnet::IpNet;
-use keygate_core::guard::{AllowRules, NameBounds, Policy};
+use keygate_core::guard::{AllowRules, NameBounds};
 use keygate_core::tls::ServerSettings;
 
 use super::keys::{table, words};
-use super::policy::RawPolicy;
 use super::texts::{Address, Name, ServerNameText, Until};
 use super::units::{Bounded, Positive, SizeText};
 use super::upstream::Connections;
 use super::{
-    AlpnProtocol, CrlConfig, ExpiredCrl, KeyExchange, KeyPlace, RevocationDepth, TlsVersion,
-    UpstreamConfig,
+    AlpnProtocol, CrlConfig, ExpiredCrl, KeyExchange, KeyPlace, PolicyConfig, RevocationDepth,
+    TlsVersion, UpstreamConfig,
 };
 
-/// A service behind the proxy.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServiceConfig {
-    /// Unique name of 1 to 64 letters, digits, `.`, `_` and `-`.
-    pub name: String,
-    /// Address that clients connect to. Services can share one.
-    pub listen: SocketAddr,
-    /// Protocol inside TLS. Default: HTTP.
-    pub protocol: Protocol,
-    /// Peers that begin each connection with a PROXY header, version 1 or 2. Other peers
-    /// must not send one.
-    pub accept_proxy: Networks,
-    /// Peers whose `X-Request-Id` is forwarded. Requests of other peers get a new one.
-    pub request_id_from: Networks,
-    /// Peers whose traces are continued. Requests of other peers begin new ones.
-    pub trace_context_from: Networks,
-    /// Host names in lower case; a leading `*.` stands for one label. Empty: the service is the
-    /// default of its address.
-    pub server_names: Vec<String>,
-    /// Certificate and protocol versions.
-    pub tls: TlsConfig,
-    /// PEM file of CAs whose clients are accepted, whatever names they have.
-    pub trust_anchors: Option<PathBuf>,
-    /// The CAs that may vouch for some names only.
-    pub cas: Vec<BoundCa>,
-    /// PEM file of intermediate CAs whose CRLs are accepted, in addition to the CAs of
-    /// `trust_anchors`.
-    pub intermediates: Option<PathBuf>,
-    /// CRL files. If there are any, each client's issuer must have one.
-    pub crls: Vec<CrlConfig>,
-    /// How to treat an expired CRL. Default: reject.
-    pub expired_crl: ExpiredCrl,
-    /// The certificates of a path whose revocation is checked. Default: all.
-    pub revocation: RevocationDepth,
-    /// Until when certificates whose only purpose is serverAuth are accepted. `None`: they are not.
-    pub accept_server_auth_until: Option<SystemTime>,
-    /// Maximum number of recent clients that a change may newly reject. `None` sets no maximum.
-    pub max_new_hits: Option<usize>,
-    /// Whether a client must present a certificate. Default: required.
-    pub client_auth_mode: ClientAuthMode,
-    /// Client data that is forwarded to the upstream.
-    pub forward: ForwardConfig,
-    /// The servers that requests are forwarded to.
-    pub upstream: UpstreamConfig,
-    /// Timeouts and limits for clients.
-    pub limits: LimitsConfig,
-    /// Decision for each verdict.
-    pub policy: Policy,
-    /// Whether the service starts although its own key, or a trust anchor's, is a hit.
-    /// Default: false.
-    pub allow_compromised_own_key: bool,
-    /// Maximum time for an evicted connection to finish before it is closed. Default: 10 s.
-    pub evict_within: Duration,
-    /// Header that carries the verdict, if the policy requires one. Default: `Client-Key-Status`.
-    pub status_header: HeaderName,
+table! {
+    /// A service behind the proxy.
+    #[derive(Clone, PartialEq, Eq)]
+    pub struct ServiceConfig "An array of tables, at least one: `[[services]]`.", check {
+        pub name: String as Name => AtOnce
+            "Name in logs and metrics.",
+        pub listen: SocketAddr as Address => AtOnce
+            r#"Address and port: `"0.0.0.0:8443"`, `"[::]:8443"`. Services may share one: the name in the handshake (SNI) selects the service."#,
+        pub server_names: Vec<String> as Vec<ServerNameText> = [] => AtOnce
+            "Hosts of the service; `*.` stands for one label. Empty: the service is the default of its address, for clients that name another host or none. Case and one trailing dot do not matter. International names are written as A-labels (`xn--...`). Each name once for an address.",
+        pub protocol: Protocol = "http" => NewConnections
+            "HTTP/1.1 and HTTP/2, or raw bytes.",
+        pub request_id_from: Networks = [] => NewConnections
+            "Networks of peers whose `X-Request-Id` is forwarded. Other requests get a new one.",
+        pub trace_context_from: Networks = [] => NewConnections
+            "Networks of peers whose `traceparent` is continued, with `[traces]`. Other requests begin a new trace.",
+        /// Peers that begin each connection with a PROXY header. Other peers must not send one.
+        pub accept_proxy: Option<ProxyPeers>,
+        /// Certificate and protocol versions.
+        pub tls: TlsConfig,
+        /// The verification of clients.
+        pub client_auth: ClientAuthConfig,
+        /// Client data that is forwarded to the upstream.
+        pub forward: ForwardConfig = {},
+        /// The servers that requests are forwarded to.
+        pub upstream: UpstreamConfig,
+        /// Timeouts and limits for clients.
+        pub limits: LimitsConfig = {},
+        pub policy: PolicyConfig = {} =>
+            "Every key of [`policy`](#policy), for this service only. Keys that are absent have the value of `policy`.",
+    }
 }
 
 impl ServiceConfig {
@@ -84,16 +58,22 @@ impl ServiceConfig {
         KeyPlace::in_table("services", &self.name, "listen")
     }
 
+    /// Peers that send PROXY headers; `None` if no peer does.
+    #[must_use]
+    pub fn proxy_peers(&self) -> Option<&Networks> {
+        self.accept_proxy.as_ref().map(|it| &it.from).filter(|it| !it.0.is_empty())
+    }
+
     /// The paths of all files that the service names.
     #[must_use]
     pub fn files(&self) -> Vec<&Path> {
         let own = [&self.tls.certificate, &self.tls.private_key].into_iter();
         let alternative = self.tls.alternative.iter();
         let own = own.chain(alternative.flat_map(|it| [&it.certificate, &it.private_key]));
-        let cas = self.trust_anchors.iter().chain(self.cas.iter().map(|ca| &ca.file));
-        let crls = self.crls.iter().map(|crl| &crl.path);
-        let mut files: Vec<&PathBuf> =
-            own.chain(cas).chain(&self.intermediates).chain(crls).collect();
+        let ClientAuthConfig { trust_anchors, cas, intermediates, crls, .. } = &self.client_auth;
+        let cas = trust_anchors.iter().chain(cas.iter().map(|ca| &ca.file));
+        let crls = crls.iter().map(|crl| &crl.path);
+        let mut files: Vec<&PathBuf> = own.chain(cas).chain(intermediates).chain(crls).collect();
         if let Some(tls) = &self.upstream.tls {
             files.push(&tls.trust_anchors);
             files.extend(tls.certificate.iter().chain(&tls.private_key));
@@ -103,58 +83,38 @@ impl ServiceConfig {
 }
 
 table! {
-    /// A service as it is written.
-    pub(super) struct RawService "An array of tables, at least one: `[[services]]`." {
-        pub(super) name: String as Name => AtOnce
-            "Name in logs and metrics.",
-        pub(super) listen: SocketAddr as Address => AtOnce
-            r#"Address and port: `"0.0.0.0:8443"`, `"[::]:8443"`. Services may share one: the name in the handshake (SNI) selects the service."#,
-        pub(super) server_names: Vec<String> as Vec<ServerNameText> = [] => AtOnce
-            "Hosts of the service; `*.` stands for one label. Empty: the service is the default of its address, for clients that name another host or none. Case and one trailing dot do not matter. International names are written as A-labels (`xn--...`). Each name once for an address.",
-        pub(super) protocol: Protocol = "http" => NewConnections
-            "HTTP/1.1 and HTTP/2, or raw bytes.",
-        pub(super) request_id_from: Networks = [] => NewConnections
-            "Networks of peers whose `X-Request-Id` is forwarded. Other requests get a new one.",
-        pub(super) trace_context_from: Networks = [] => NewConnections
-            "Networks of peers whose `traceparent` is continued, with `[traces]`. Other requests begin a new trace.",
-        pub(super) accept_proxy: Option<ProxyPeers>,
-        pub(super) tls: TlsConfig,
-        pub(super) client_auth: RawClientAuth,
-        pub(super) forward: ForwardConfig = {},
-        pub(super) upstream: UpstreamConfig,
-        pub(super) limits: LimitsConfig = {},
-        pub(super) policy: RawPolicy = {} =>
-            "Every key of [`policy`](#policy), for this service only. Keys that are absent have the value of `policy`.",
-    }
-}
-
-table! {
-    pub(super) struct ProxyPeers "Off unless the table is there." {
-        pub(super) from: Networks => NewConnections
+    /// Peers of a service that send PROXY headers.
+    #[derive(Clone, PartialEq, Eq)]
+    pub struct ProxyPeers "Off unless the table is there." {
+        pub from: Networks => NewConnections
             "Networks of peers that begin each connection with a PROXY header, version 1 or 2. Equal for all services on an address.",
     }
 }
 
 table! {
-    pub(super) struct RawClientAuth "" {
-        pub(super) trust_anchors: Option<PathBuf> => AtOnce
+    /// The verification of the clients of a service.
+    #[derive(Clone, PartialEq, Eq)]
+    pub struct ClientAuthConfig "" {
+        pub trust_anchors: Option<PathBuf> => AtOnce
             "PEM: the CAs whose clients are accepted, and [pinned certificates](policy.md#trust-anchors) of clients. A CA outside its validity is not used. Required without `cas`.",
-        pub(super) cas: Vec<BoundCa> = [],
-        pub(super) mode: ClientAuthMode = "required" => AtOnce
+        /// The CAs that may vouch for some names only.
+        pub cas: Vec<BoundCa> = [],
+        pub mode: ClientAuthMode = "required" => AtOnce
             "`optional`: a client without a certificate is `unchecked`, for which `on_unchecked` must be `flag` or `header`.",
-        pub(super) crls: Vec<CrlConfig> = [] => AtOnce
+        pub crls: Vec<CrlConfig> = [] => AtOnce
             "Files with CRLs, 128 MiB each at most: one CRL in DER, or any number in PEM. `{ path = \"clients.crl\", source = [\"http://pki.example.com/clients.crl\"] }` is a file that [`keygate fetch`](fetch.md#crls) downloads. Comments outside of the PEM sections are ignored. Binary data and lines of base64 there, and a section with another label than `X509 CRL` and `CERTIFICATE`, are an error. If there are any, the issuer of each client needs one. They are [verified when they are loaded](policy.md#revocation-lists).",
-        pub(super) intermediates: Option<PathBuf> => AtOnce
+        pub intermediates: Option<PathBuf> => AtOnce
             "PEM: intermediate CAs whose CRLs are accepted. Each must have been issued by a CA in `trust_anchors` or by another one in the file. Clients present their intermediates themselves.",
-        pub(super) expired_crl: ExpiredCrl = "reject" => AtOnce
+        pub expired_crl: ExpiredCrl = "reject" => AtOnce
             "Handling of an expired CRL. `reject`: a new one does not replace one in use, and one in use rejects its clients, after a start too. `accept`: it is used, with a warning.",
-        pub(super) revocation: RevocationDepth = "path" => AtOnce
+        pub revocation: RevocationDepth = "path" => AtOnce
             "The certificates that are looked up in the CRLs. `path`: the client's own, and each intermediate whose issuer has a CRL. `leaf`: the client's own.",
-        pub(super) accept_server_auth_until: Option<SystemTime> as Option<Until> => AtOnce
+        pub accept_server_auth_until: Option<SystemTime> as Option<Until> => AtOnce
             "Until when clients are accepted whose certificates have `serverAuth` as their [only purpose](policy.md#certificates-of-servers). A date includes its day in UTC. Without the key they are rejected.",
-        pub(super) max_new_hits: Option<usize> => AtOnce
+        pub max_new_hits: Option<usize> => AtOnce
             "Maximum number of recently admitted clients that a change may newly reject. An update of CAs or CRLs above it [waits](policy.md#an-update-that-rejects-many-clients) for `keygate service accept`; a configuration above it is rejected.",
-        pub(super) allow: Option<Arc<AllowRules>>,
+        /// Rules by name; `None` admits every client of the CAs.
+        pub allow: Option<Arc<AllowRules>>,
     }
 }
 

@@ -81,7 +81,7 @@ impl FetchJob {
     /// authorizers name it.
     fn crls(config: &Config) -> Vec<Self> {
         let shared = Arc::new(config.clone());
-        let services = config.services.iter().flat_map(|service| &service.crls);
+        let services = config.services.iter().flat_map(|it| &it.client_auth.crls);
         let authorizers = config.authorizers.iter().flat_map(|it| &it.client_auth.crls);
         let mut jobs: Vec<Self> = Vec::new();
         for CrlConfig { path, sources } in services.chain(authorizers) {

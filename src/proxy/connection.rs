@@ -180,7 +180,7 @@ async fn admit(worker: Rc<Worker>, established: Established) -> Option<Admitted>
     let judged_at = identity.judged_at();
     record_judgement(&judgement, &worker.refusal_log, &metrics, &service, &identity, judged_at);
     metrics.connections.of(connection_result(&judgement, is_over_limit)).inc();
-    if is_rejected && service.config.policy.reject_with == RejectWith::Alert {
+    if is_rejected && service.config.policy.decisions.reject_with == RejectWith::Alert {
         close(stream).await;
         return None;
     }
@@ -188,7 +188,7 @@ async fn admit(worker: Rc<Worker>, established: Established) -> Option<Admitted>
         let presented = identity.presented();
         identity.with_path(|path| {
             worker.record_admitted(&service, path, presented);
-            if service.config.accept_server_auth_until.is_some()
+            if service.config.client_auth.accept_server_auth_until.is_some()
                 && path.iter().any(|it| is_for_servers(it))
             {
                 metrics.judgements.server_auth_clients.inc();

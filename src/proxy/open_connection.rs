@@ -116,7 +116,7 @@ impl OpenConnection {
         Rc::new(Self {
             state: ConnectionState::new(&service.config.limits, kind),
             key_status: RefCell::new(key_status(&service.config, &judgement.verdict)),
-            status_header: RefCell::new(Rc::new(service.config.status_header.clone())),
+            status_header: RefCell::new(Rc::new(service.config.policy.header.clone())),
             service: RefCell::new(service),
             routes: RefCell::new(Arc::clone(snapshot.routes())),
             host: RefCell::default(),
@@ -254,8 +254,9 @@ impl OpenConnection {
         if self.is_evicted.get() || self.rejection.get().is_some() {
             return verified;
         }
-        let judgement = self.identity.judge(&snapshot.guard, &service.config.policy, time);
-        let judged = match service.config.policy.judge {
+        let judgement =
+            self.identity.judge(&snapshot.guard, &service.config.policy.decisions, time);
+        let judged = match service.config.policy.decisions.judge {
             Depth::Chain => self.identity.path_length(),
             Depth::Leaf => 1,
         };
@@ -289,7 +290,7 @@ impl OpenConnection {
         if !self.state.carries_tunnel() {
             return 0;
         }
-        let policy = &self.service.borrow().config.policy;
+        let policy = &self.service.borrow().config.policy.decisions;
         self.close_tunnels(&self.identity.judge(&snapshot.guard, policy, time));
         self.identity.path_length()
     }
@@ -312,7 +313,7 @@ impl OpenConnection {
     /// an evicted client are.
     pub(crate) fn open_questions(&self, snapshot: &Snapshot, time: SystemTime) -> OpenQuestions {
         let service = self.service.borrow();
-        let policy = &service.config.policy;
+        let policy = &service.config.policy.decisions;
         let is_closing = self.is_evicted.get() && !self.state.carries_tunnel();
         if is_closing || !self.judgement.borrow().leaves_questions(policy.judge) {
             return OpenQuestions::default();
@@ -355,8 +356,8 @@ impl OpenConnection {
             self.routes.replace(Arc::clone(snapshot.routes()));
             self.host.take();
         }
-        if **self.status_header.borrow() != service.config.status_header {
-            self.status_header.replace(Rc::new(service.config.status_header.clone()));
+        if **self.status_header.borrow() != service.config.policy.header {
+            self.status_header.replace(Rc::new(service.config.policy.header.clone()));
         }
     }
 
@@ -364,7 +365,7 @@ impl OpenConnection {
     fn evict(&self, rejection: RequestRejection) {
         self.is_evicted.set(true);
         self.rejection.set(Some(rejection));
-        let within = self.service.borrow().config.evict_within;
+        let within = self.service.borrow().config.policy.evict_within;
         self.state.evict(Instant::now() + within);
     }
 }

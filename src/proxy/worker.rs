@@ -156,7 +156,7 @@ impl Worker {
     pub(crate) fn ask_about(&self, service: &Service, path: &[&CertificateDer<'_>]) {
         if self.inquiry.is_enabled() {
             let (snapshot, now) = (self.snapshot(), SystemTime::now());
-            let policy = &service.config.policy;
+            let policy = &service.config.policy.decisions;
             let _ = self.inquiry.query(snapshot.guard.open_questions(policy, path, now));
         }
     }

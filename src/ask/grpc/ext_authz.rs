@@ -129,7 +129,7 @@ impl ExtAuthz {
         match &*header {
             Some((known, header)) if Arc::ptr_eq(known, config) => Rc::clone(header),
             Some(_) | None => {
-                let made = Rc::new(StatusHeader::new(&config.status_header));
+                let made = Rc::new(StatusHeader::new(&config.policy.header));
                 *header = Some((Arc::clone(config), Rc::clone(&made)));
                 made
             }

@@ -23,12 +23,12 @@ impl Takes for AuthorizerConfig {
 
     fn take(input: &Input<'_>) -> Taken<Self> {
         let mut raw = RawAuthorizer::take(input)?;
-        let allow = raw.client_auth.allow.take();
-        optional_clients(input, raw.client_auth.mode, &raw.policy, allow.as_deref());
+        raw.policy.decisions.allow = raw.client_auth.allow.take();
+        optional_clients(input, raw.client_auth.mode, &raw.policy.decisions);
         // The issuers in a question are not enough: a client leaves out those that the host has
         // itself, HAProxy drops those that do not fit its buffer, and no host sends the trust
         // anchor.
-        if raw.policy.judge == Depth::Chain && !raw.client_auth.has_cas() {
+        if raw.policy.decisions.judge == Depth::Chain && !raw.client_auth.has_cas() {
             let problem = "judge = \"chain\" needs client_auth.trust_anchors or client_auth.cas, because a question may lack issuers of the client; set one, or set judge = \"leaf\" for this authorizer";
             input.report_at("policy.judge", problem);
         }
@@ -57,9 +57,7 @@ impl Takes for AuthorizerConfig {
             tls: raw.tls,
             client_auth: raw.client_auth,
             limits: raw.limits,
-            policy: raw.policy.with(allow),
-            allow_compromised_own_key: raw.policy.allow_compromised_own_key,
-            status_header: raw.policy.header,
+            policy: raw.policy,
         })
     }
 }

@@ -1,83 +1,44 @@
 //! A service: what its protocol, its upstream and its policy say together.
 
-use keygate_core::guard::{AllowRules, Decision, RejectWith};
+use keygate_core::guard::{Decision, Policy, RejectWith};
 
 use super::servers::server_forms;
-use super::{Input, Taken, Takes, quoted};
-use crate::config::form::Form;
-use crate::config::policy::RawPolicy;
-use crate::config::service::RawService;
+use super::{Input, quoted};
 use crate::config::{
-    ClientAuthMode, Networks, Protocol, Scheme, SendProxy, ServerAddress, ServiceConfig, TlsConfig,
+    ClientAuthMode, Protocol, Scheme, SendProxy, ServerAddress, ServiceConfig, TlsConfig,
     UpstreamConfig, UpstreamHttp,
 };
 
 /// Maximum number of servers.
 const MAX_SERVERS: usize = 1000;
 
-impl Takes for ServiceConfig {
-    type Value = Self;
-
-    fn form() -> Form {
-        RawService::form()
-    }
-
-    fn take(input: &Input<'_>) -> Taken<Self> {
-        let mut raw = RawService::take(input)?;
-        let auth = raw.client_auth;
+impl ServiceConfig {
+    /// Checks the service, and adds the rules by name to its policy.
+    pub(in crate::config) fn check(&mut self, input: &Input<'_>) {
+        let auth = &self.client_auth;
         if auth.trust_anchors.is_none() && auth.cas.is_empty() {
             let problem = "the key is missing; name a file with the CAs of the clients, or add [[services.client_auth.cas]]";
             input.report_at("client_auth.trust_anchors", problem);
         }
-        optional_clients(input, auth.mode, &raw.policy, auth.allow.as_deref());
-        servers_of_protocol(input, &mut raw.upstream, raw.protocol);
-        match raw.protocol {
-            Protocol::Http if raw.forward.send_proxy != SendProxy::Off => {
+        self.policy.decisions.allow.clone_from(&auth.allow);
+        optional_clients(input, auth.mode, &self.policy.decisions);
+        servers_of_protocol(input, &mut self.upstream, self.protocol);
+        match self.protocol {
+            Protocol::Http if self.forward.send_proxy != SendProxy::Off => {
                 let problem = "\"v2\" needs protocol = \"tcp\"; remove it, because HTTP upstreams get headers";
                 input.report_at("forward.send_proxy", problem);
             }
             Protocol::Http => {}
             Protocol::Tcp => {
-                without_http(input, &raw.policy);
-                raw.tls.alpn.clear();
+                without_http(input, &self.policy.decisions);
+                self.tls.alpn.clear();
             }
         }
-        Ok(Self {
-            name: raw.name,
-            listen: raw.listen,
-            protocol: raw.protocol,
-            accept_proxy: raw.accept_proxy.map_or_else(Networks::default, |peers| peers.from),
-            request_id_from: raw.request_id_from,
-            trace_context_from: raw.trace_context_from,
-            server_names: raw.server_names,
-            tls: raw.tls,
-            trust_anchors: auth.trust_anchors,
-            cas: auth.cas,
-            intermediates: auth.intermediates,
-            crls: auth.crls,
-            expired_crl: auth.expired_crl,
-            revocation: auth.revocation,
-            accept_server_auth_until: auth.accept_server_auth_until,
-            max_new_hits: auth.max_new_hits,
-            client_auth_mode: auth.mode,
-            forward: raw.forward,
-            upstream: raw.upstream,
-            limits: raw.limits,
-            policy: raw.policy.with(auth.allow),
-            allow_compromised_own_key: raw.policy.allow_compromised_own_key,
-            evict_within: raw.policy.evict_within,
-            status_header: raw.policy.header,
-        })
     }
 }
 
 /// Checks that clients without a certificate can be admitted if the mode is `optional`.
-pub(super) fn optional_clients(
-    input: &Input<'_>,
-    mode: ClientAuthMode,
-    policy: &RawPolicy,
-    allow: Option<&AllowRules>,
-) {
+pub(super) fn optional_clients(input: &Input<'_>, mode: ClientAuthMode, policy: &Policy) {
     if mode == ClientAuthMode::Required {
         return;
     }
@@ -85,7 +46,7 @@ pub(super) fn optional_clients(
         let problem = "\"optional\" admits clients without a certificate, but on_unchecked = \"reject\" rejects them; set on_unchecked to \"flag\" or \"header\"";
         input.report_at("client_auth.mode", problem);
     }
-    if allow.is_some() {
+    if policy.allow.is_some() {
         let problem = "names clients by their certificates, but mode = \"optional\" admits clients without one; set mode to \"required\"";
         input.report_at("client_auth.allow", problem);
     }
@@ -109,7 +70,7 @@ fn servers_of_protocol(input: &Input<'_>, upstream: &mut UpstreamConfig, protoco
 }
 
 /// Rejects settings for HTTP of a TCP service.
-fn without_http(input: &Input<'_>, policy: &RawPolicy) {
+fn without_http(input: &Input<'_>, policy: &Policy) {
     for key in ["tls.alpn", "upstream.health_check.path"] {
         if input.sets(key) {
             input.report_at(key, "has no effect with protocol = \"tcp\"; remove it");

@@ -18,9 +18,9 @@ fn the_shortest_configuration_has_safe_defaults_and_paths_relative_to_the_file()
     let config = parse(MINIMAL).unwrap();
     let service = &config.services[0];
     assert_eq!(config.filters[0].path, Path::new("/etc/keygate/lost.pkbf"));
-    assert_eq!(service.policy.on_probable, Decision::Reject);
-    assert_eq!(service.policy.on_unchecked, Decision::Reject);
-    assert_eq!(service.status_header, "client-key-status");
+    assert_eq!(service.policy.decisions.on_probable, Decision::Reject);
+    assert_eq!(service.policy.decisions.on_unchecked, Decision::Reject);
+    assert_eq!(service.policy.header, "client-key-status");
     assert_eq!(service.upstream.servers[0].to_string(), "http://127.0.0.1:8080");
     assert_eq!(config.admin.listen, ListenAddress::Tcp("127.0.0.1:9464".parse().unwrap()));
 }
@@ -38,9 +38,9 @@ fn a_service_overrides_single_keys_of_the_policy() {
         "{MINIMAL}policy = {{ on_probable = \"header\" }}\n[policy]\non_unchecked = \"flag\"\nheader = \"X-Key\""
     );
     let service = parse(&text).unwrap().services.remove(0);
-    assert_eq!(service.policy.on_probable, Decision::Annotate);
-    assert_eq!(service.policy.on_unchecked, Decision::Flag);
-    assert_eq!(service.status_header, "x-key");
+    assert_eq!(service.policy.decisions.on_probable, Decision::Annotate);
+    assert_eq!(service.policy.decisions.on_unchecked, Decision::Flag);
+    assert_eq!(service.policy.header, "x-key");
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn a_table_or_list_without_rules_is_an_error() {
 
 #[test]
 fn without_rules_by_name_every_client_is_allowed() {
-    assert_eq!(parse(MINIMAL).unwrap().services[0].policy.allow, None);
+    assert_eq!(parse(MINIMAL).unwrap().services[0].policy.decisions.allow, None);
 }
 
 #[cfg(feature = "opentelemetry")]

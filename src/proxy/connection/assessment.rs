@@ -43,13 +43,13 @@ impl Assessment {
             debug!(%peer, %service, "client certificate is no longer accepted");
             return None;
         }
-        let judgement = identity.judge(&snapshot.guard, &service.config.policy, now);
+        let judgement = identity.judge(&snapshot.guard, &service.config.policy.decisions, now);
         Some(Self { snapshot, service, judgement })
     }
 
     /// Whether an answer about a key of the client could change the judgement.
     pub(super) fn leaves_questions(&self, worker: &Worker) -> bool {
-        let depth = self.service.config.policy.judge;
+        let depth = self.service.config.policy.decisions.judge;
         worker.inquiry.is_enabled() && self.judgement.leaves_questions(depth)
     }
 
@@ -90,7 +90,7 @@ impl Assessment {
     }
 
     fn open_questions(&self, identity: &ClientIdentity) -> OpenQuestions {
-        let (policy, now) = (&self.service.config.policy, SystemTime::now());
+        let (policy, now) = (&self.service.config.policy.decisions, SystemTime::now());
         identity.with_path(|path| self.snapshot.guard.open_questions(policy, path, now))
     }
 }

@@ -78,7 +78,7 @@ fn decision(worker: &Worker, service: &Service, identity: &ClientIdentity) -> Op
     let snapshot = worker.snapshot();
     let service = snapshot.current(service).filter(|_| !worker.connections.draining.get());
     let Some(service) = service else { return Some(WaitOutcome::Stopped) };
-    let (policy, now) = (&service.config.policy, SystemTime::now());
+    let (policy, now) = (&service.config.policy.decisions, SystemTime::now());
     let open = identity.with_path(|path| snapshot.guard.open_questions(policy, path, now));
     (!open.is_decisive).then_some(WaitOutcome::Answered)
 }

@@ -109,7 +109,7 @@ fn begins(name: &str, prefix: &str) -> bool {
 
 /// The value of the status header for a verdict; `None` if the policy sets no header.
 pub(crate) fn key_status(service: &ServiceConfig, verdict: &Verdict) -> Option<HeaderValue> {
-    service.policy.annotates().then(|| header_value(&verdict.to_string())).flatten()
+    service.policy.decisions.annotates().then(|| header_value(&verdict.to_string())).flatten()
 }
 
 /// A header value; `None` if `text` has control characters.

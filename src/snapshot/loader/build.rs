@@ -32,7 +32,7 @@ impl CredentialSource {
             Arc::clone(client_verifier),
             Judging {
                 guard: guard.clone(),
-                policy: config.policy.clone(),
+                policy: config.policy.decisions.clone(),
                 deferral: deferral.cloned(),
             },
         )

@@ -43,8 +43,8 @@ fn an_authorizer_without_services_has_safe_defaults() {
     assert_eq!(edge.protocol, AuthorizerProtocol::Http);
     assert_eq!(edge.certificate_from, CertificateSource::ClientCert);
     assert!(edge.cache_for.is_zero() && edge.tls.is_none() && edge.address_from.is_none());
-    assert_eq!(edge.policy.on_unchecked, Decision::Reject);
-    assert_eq!(edge.status_header, "client-key-status");
+    assert_eq!(edge.policy.decisions.on_unchecked, Decision::Reject);
+    assert_eq!(edge.policy.header, "client-key-status");
     let limits = edge.limits;
     assert_eq!(
         (limits.max_connections, limits.max_streams, limits.max_question_size),

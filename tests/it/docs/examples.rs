@@ -40,9 +40,9 @@ fn the_shortest_configuration_has_the_documented_defaults() {
     assert_eq!(service.limits.idle_timeout, seconds(60));
     assert_eq!(service.limits.max_connections, 10_000);
     assert_eq!(service.limits.max_header_size, 32 << 10);
-    assert_eq!(service.policy.on_probable, Decision::Reject);
-    assert_eq!(service.policy.on_unchecked, Decision::Reject);
-    assert_eq!(service.status_header, "client-key-status");
+    assert_eq!(service.policy.decisions.on_probable, Decision::Reject);
+    assert_eq!(service.policy.decisions.on_unchecked, Decision::Reject);
+    assert_eq!(service.policy.header, "client-key-status");
 }
 
 #[test]

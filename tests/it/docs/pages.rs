@@ -149,7 +149,7 @@ fn the_page_on_fetching_has_valid_settings_and_every_metric() {
     let config = parse(&settings);
     assert!(config.filters[0].source.is_some() && config.lists[0].source.is_some());
     let config = parse(&format!("[[filters]]\nname = \"a\"\npath = \"b\"\n{crls}"));
-    assert_eq!(config.services[0].crls[0].sources.len(), 2);
+    assert_eq!(config.services[0].client_auth.crls[0].sources.len(), 2);
     let config = parse(&format!("[[filters]]\nname = \"a\"\npath = \"b\"\n{network}"));
     let source = config.filters[0].source.clone().unwrap();
     assert!(source.proxy.is_some() && source.identity().is_some() && source.headers.is_some());
