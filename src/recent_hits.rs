@@ -280,11 +280,36 @@ impl RecentHit {
         Self { result: Some(SERVER_AUTH), ..self }
     }
 
-    /// The lines of [`to_admit`].
+    /// The lines of a configuration that admit the client: a rule by name if none names it, or else
+    /// a week's exception for the key that was found. Empty without a certificate, for
+    /// [`SERVER_AUTH`], and for a client whose CA may not vouch for it: the CA may have forged its
+    /// names.
     pub(crate) fn to_admit(&self) -> String {
-        let client = self.client.as_ref();
-        let found = self.source.found_fingerprint.as_deref();
-        client.map(|it| to_admit(it, found, self.result)).unwrap_or_default()
+        let Some(client) = &self.client else { return String::new() };
+        let Some(result) = self.result else {
+            let fingerprint = self.source.found_fingerprint.as_ref();
+            let fingerprint = fingerprint.unwrap_or(&client.fingerprint);
+            let until = unix_time::rfc3339(unix_time::now() + 7 * 86_400);
+            let until = until.get(..10).unwrap_or_default();
+            return format!(
+                "[[exceptions]]\nfingerprint = \"{fingerprint}\"\nuntil = {until}\nreason = \"\""
+            );
+        };
+        if [SERVER_AUTH, HandshakeResult::NotVouched.as_str()].contains(&result) {
+            return String::new();
+        }
+        let uri = client.uris.first().filter(|_| client.uris.len() == 1);
+        let names = [
+            (AllowKind::Uri, uri),
+            (AllowKind::Dns, client.dns_names.first()),
+            (AllowKind::Email, client.emails.first()),
+            (AllowKind::CommonName, client.common_name.as_ref()),
+        ];
+        let name = names.into_iter().find_map(|(kind, name)| Some((kind, name?.as_str())));
+        let (kind, name) = name.unwrap_or((AllowKind::Spki, &client.fingerprint));
+        // A string of JSON is one of TOML.
+        let quoted = serde_json::to_string(name).unwrap_or_default();
+        format!("client_auth.allow: {} = [{quoted}]", kind.as_str())
     }
 
     /// Fingerprint of the client's key, in hex; empty without a certificate.
@@ -294,37 +319,23 @@ impl RecentHit {
     }
 }
 
-/// The lines of a configuration that admit a client: a rule by name if none names it, or else a
-/// week's exception for the key that was found. Empty for [`SERVER_AUTH`], and for a client whose
-/// CA may not vouch for it: the CA may have forged its names.
-pub(crate) fn to_admit(
-    client: &CertificateSummary,
-    found: Option<&str>,
-    result: Option<&str>,
-) -> String {
-    let fingerprint = found.unwrap_or(&client.fingerprint);
-    if result.is_none() {
-        let until = unix_time::rfc3339(unix_time::now() + 7 * 86_400);
-        let until = until.get(..10).unwrap_or_default();
-        return format!(
-            "[[exceptions]]\nfingerprint = \"{fingerprint}\"\nuntil = {until}\nreason = \"\""
-        );
+/// The hits of each client, in the order of `hits`. A client is a key, or an address without a
+/// certificate.
+pub(crate) fn by_client<'a>(
+    hits: impl IntoIterator<Item = &'a RecentHit>,
+) -> Vec<Vec<&'a RecentHit>> {
+    let mut clients: Vec<Vec<&RecentHit>> = Vec::new();
+    let mut places: HashMap<_, usize> = HashMap::new();
+    for hit in hits {
+        let fingerprint = hit.fingerprint();
+        let address = hit.address.filter(|_| fingerprint.is_empty());
+        let place = *places.entry((fingerprint, address)).or_insert(clients.len());
+        match clients.get_mut(place) {
+            Some(client) => client.push(hit),
+            None => clients.push(vec![hit]),
+        }
     }
-    if [SERVER_AUTH, HandshakeResult::NotVouched.as_str()].map(Some).contains(&result) {
-        return String::new();
-    }
-    let uri = client.uris.first().filter(|_| client.uris.len() == 1);
-    let names = [
-        (AllowKind::Uri, uri),
-        (AllowKind::Dns, client.dns_names.first()),
-        (AllowKind::Email, client.emails.first()),
-        (AllowKind::CommonName, client.common_name.as_ref()),
-    ];
-    let name = names.into_iter().find_map(|(kind, name)| Some((kind, name?.as_str())));
-    let (kind, name) = name.unwrap_or((AllowKind::Spki, &client.fingerprint));
-    // A string of JSON is one of TOML.
-    let quoted = serde_json::to_string(name).unwrap_or_default();
-    format!("client_auth.allow: {} = [{quoted}]", kind.as_str())
+    clients
 }
 
 impl RecentHits {

@@ -76,6 +76,11 @@ pub(super) async fn respond(
             rendered("application/json", clients.map(|json| json + "\n"))
         }
         "/report" => rendered("application/json", recent_hits::json(state)),
+        "/report.txt" => {
+            let since = page::search::parameter(request.uri().query(), "since").parse();
+            let text = recent_hits::text(state, since.unwrap_or_default());
+            rendered("text/plain; charset=utf-8", text)
+        }
         "/status" => shown("application/json", &|view| {
             status::json(state, view).map_err(|it| it.to_string())
         }),
@@ -83,7 +88,7 @@ pub(super) async fn respond(
             page::text::render(state, view).map_err(|it| it.to_string())
         }),
         _ => {
-            let paths = "not found; the paths are /, /key-uses, /livez, /metrics, /readyz, /report, /status and /status.txt";
+            let paths = "not found; the paths are /, /key-uses, /livez, /metrics, /readyz, /report, /report.txt, /status and /status.txt";
             text(StatusCode::NOT_FOUND, paths)
         }
     }

@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Runtime;
 
-use super::{BoxedError, CliError, runtime};
+use super::{BoxedError, CliError, CliOutput, runtime};
 use crate::config::ListenAddress;
 
 /// Maximum size of a response body, in bytes; a larger body is an error.
@@ -63,6 +63,15 @@ impl AdminClient {
     /// Returns the response body of a GET.
     pub(super) fn get(&self, path: &str) -> Result<Bytes, AdminError> {
         self.request(Method::GET, path, String::new())
+    }
+
+    /// Prints the text in the response to a GET. Another program may listen on the address.
+    pub(super) fn print(&self, path: &str, output: &mut CliOutput) -> Result<(), CliError> {
+        let text = self.get(path)?;
+        for line in String::from_utf8_lossy(&text).lines() {
+            output.line(printable(line))?;
+        }
+        Ok(())
     }
 
     /// Returns the JSON value in the response to a GET.

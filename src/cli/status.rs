@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use clap::ValueHint;
-use keygate_core::printable::printable;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::admin_client::AdminClient;
@@ -32,11 +31,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     if args.json {
         output.json(&admin.get_json::<serde_json::Value>(&format!("/status{query}"))?)?;
     } else {
-        // Another program may listen on this address.
-        let text = admin.get(&format!("/status.txt{query}"))?;
-        for line in String::from_utf8_lossy(&text).lines() {
-            output.line(printable(line))?;
-        }
+        admin.print(&format!("/status.txt{query}"), &mut output)?;
     }
     output.flush()?;
     Ok(Exit::Done)

@@ -1,13 +1,12 @@
 //! The rows of rejected and flagged clients: one for each client, whatever services it connected
 //! to.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use keygate_core::tls::CertificateSummary;
 use keygate_core::unix_time::ago;
 
-use crate::recent_hits::RecentHit;
+use crate::recent_hits::{RecentHit, by_client};
 
 /// Maximum number of clients on the page, most recent first.
 const MAX_CLIENTS: usize = 10;
@@ -70,15 +69,7 @@ impl<'a> Clients<'a> {
     /// texts of a client, without regard to case.
     pub(super) fn new(hits: &'a [Arc<RecentHit>], search: &str, now: u64) -> Self {
         let search: String = search.trim().chars().take(MAX_SEARCH).collect();
-        let mut clients: Vec<Vec<&RecentHit>> = Vec::new();
-        let mut places: HashMap<String, usize> = HashMap::new();
-        for hit in hits.iter().map(Arc::as_ref) {
-            let place = *places.entry(id(hit)).or_insert(clients.len());
-            match clients.get_mut(place) {
-                Some(client) => client.push(hit),
-                None => clients.push(vec![hit]),
-            }
-        }
+        let mut clients = by_client(hits.iter().map(Arc::as_ref));
         let known = clients.len();
         let wanted = search.to_lowercase();
         clients.retain(|hits| wanted.is_empty() || hits.iter().any(|hit| has(hit, &wanted)));
