@@ -37,8 +37,7 @@ impl Decision {
 }
 
 /// The certificates of a client's verified path that are judged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
     /// The leaf, the intermediates that lead to the trust anchor, and the trust anchor.
     Chain,
@@ -47,13 +46,11 @@ pub enum Depth {
 }
 
 /// The way in which a client is rejected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RejectWith {
     /// A TLS alert in the handshake.
-    #[serde(rename = "alert")]
     Alert,
     /// The status 403 to the first request.
-    #[serde(rename = "http-403")]
     Http403,
 }
 

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use rustls::pki_types::CertificateDer;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use x509_cert::der::Decode;
 use x509_cert::der::oid::ObjectIdentifier;
 use x509_cert::ext::pkix::SubjectAltName;
@@ -33,8 +33,7 @@ named! {
 }
 
 /// The parts of a certificate that logs, reports and headers show.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct CertificateSummary {
     /// Distinguished name of the subject (RFC 4514).
     pub subject: String,

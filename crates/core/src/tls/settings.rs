@@ -18,25 +18,21 @@ pub struct ServerSettings<'a> {
 }
 
 /// A TLS protocol version.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TlsVersion {
     /// TLS 1.2.
     #[default]
-    #[serde(rename = "1.2")]
     V1_2,
     /// TLS 1.3.
-    #[serde(rename = "1.3")]
     V1_3,
 }
 
 /// A protocol that clients can select by ALPN.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AlpnProtocol {
     /// HTTP/2.
-    #[serde(rename = "h2")]
     H2,
     /// HTTP/1.1.
-    #[serde(rename = "http/1.1")]
     Http11,
 }
 
@@ -52,8 +48,7 @@ impl AlpnProtocol {
 }
 
 /// How to treat an expired CRL.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ExpiredCrl {
     /// The CRL is used as if it had not expired.
     Accept,
@@ -63,8 +58,7 @@ pub enum ExpiredCrl {
 }
 
 /// The certificates of a path whose revocation is checked.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RevocationDepth {
     /// The client's own.
     Leaf,
