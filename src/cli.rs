@@ -5,6 +5,7 @@
 
 mod accept;
 mod admin_client;
+mod admin_error;
 mod authorizer_hosts;
 mod command_line;
 mod completions;

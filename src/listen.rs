@@ -10,6 +10,7 @@ mod bind;
 mod check;
 mod loads;
 mod unix;
+mod unix_acceptor;
 
 use std::io;
 use std::net::SocketAddr;
@@ -29,7 +30,8 @@ pub use self::bind::{BindError, bind};
 pub use self::check::{foreign_addresses, unusable_addresses};
 pub use self::loads::{AddressLoad, AddressLoads};
 pub use self::unix::SocketFile;
-pub(crate) use self::unix::{SocketOwner, UnixAccepted, UnixAcceptor, bind_unix};
+pub(crate) use self::unix::{SocketOwner, bind_unix};
+pub(crate) use self::unix_acceptor::{UnixAccepted, UnixAcceptor};
 use crate::config::ListenAddress;
 
 /// Length of the queue of connections that are not accepted yet. The kernel caps it at

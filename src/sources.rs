@@ -8,6 +8,7 @@ mod candidate;
 pub(crate) mod check;
 mod client_auth;
 mod client_gates;
+mod client_keys;
 pub(crate) mod configuration;
 pub(crate) mod context;
 pub(crate) mod credential_files;

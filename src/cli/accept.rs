@@ -8,7 +8,8 @@ use clap::ValueHint;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::admin_client::{AdminClient, AdminError};
+use super::admin_client::AdminClient;
+use super::admin_error::AdminError;
 use super::counted::counted_entries;
 use super::{CliError, ConfigArgs, Exit, print, print_json};
 use crate::shell;

@@ -17,36 +17,18 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Runtime;
 
+use super::admin_error::AdminError;
 use super::{BoxedError, CliError, CliOutput, runtime};
 use crate::config::ListenAddress;
 
 /// Maximum size of a response body, in bytes; a larger body is an error.
 const MAX_BODY: usize = 128 << 20;
 
-/// Maximum characters of an error response that are printed.
-const MAX_SHOWN: usize = 4096;
-
 /// Sends requests one after another, each on a new connection.
 pub(super) struct AdminClient {
     address: ListenAddress,
     timeout: Duration,
     runtime: Runtime,
-}
-
-/// Error of a request to the admin address.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum AdminError {
-    #[error("the admin address {address}: {source}; start keygate, or correct admin.listen")]
-    Exchange { address: ListenAddress, source: BoxedError },
-    #[error(
-        "the admin address {address}: unexpected response: {source}; is another program or version of keygate there?"
-    )]
-    Json { address: ListenAddress, source: JsonError },
-    #[error("the admin address {address}: no response within {timeout:?}")]
-    Timeout { address: ListenAddress, timeout: Duration },
-    /// A response other than 200; the body gives the reason.
-    #[error("{}", shown(body))]
-    Status { address: ListenAddress, status: StatusCode, body: String },
 }
 
 impl AdminClient {
@@ -131,11 +113,6 @@ impl AdminClient {
             ListenAddress::Unix(path) => exchange(UnixStream::connect(path).await?, request).await,
         }
     }
-}
-
-/// The text of a response, which another program may have sent.
-fn shown(body: &str) -> String {
-    printable(body.trim()).chars().take(MAX_SHOWN).collect()
 }
 
 /// Addresses to try, in order, for a local server that listens on `address`.

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use keygate_core::regular_file::explain;
 
-use super::admin_client::AdminError;
+use super::admin_error::AdminError;
 use crate::config::{ConfigError, KeyLines, LocatedProblem};
 use crate::confirm::ConfirmError;
 use crate::process::sandbox::SandboxError;

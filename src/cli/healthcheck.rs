@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use clap::ValueHint;
 
-use super::admin_client::{AdminClient, AdminError};
+use super::admin_client::AdminClient;
+use super::admin_error::AdminError;
 use super::duration::parse_duration;
 use super::{CliError, ConfigFile, Exit, print_error};
 

@@ -10,7 +10,8 @@ use keygate_core::unix_time::{self, utc};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::admin_client::{AdminClient, AdminError};
+use super::admin_client::AdminClient;
+use super::admin_error::AdminError;
 use super::counted::counted;
 use super::{CliError, CliOutput, ConfigFile, Exit};
 use crate::key_uses::KeyUse;

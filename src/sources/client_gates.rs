@@ -9,8 +9,9 @@ use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
 
 use super::client_auth::{Attempt, ClientAuth, KnownClients, PartialUpdate, ReadClients};
+use super::client_keys::{CRLS, TRUST_ANCHORS};
 use super::context::LoadContext;
-use super::credential_files::{CRLS, CredentialFiles, TRUST_ANCHORS};
+use super::credential_files::CredentialFiles;
 use super::gate::{AcceptError, Acceptance, Gate};
 use super::last_good::LastGood;
 use super::load_errors::LoadErrors;

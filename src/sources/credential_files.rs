@@ -11,13 +11,8 @@ use crate::config::{
     AuthorizerConfig, BoundCa, ClientAuthMode, Config, CredentialOwner, CrlConfig, ExpiredCrl,
     OpenAccess, Protocol, RevocationDepth, ServiceConfig, UpstreamTlsConfig,
 };
+use crate::sources::client_keys::{CAS, TRUST_ANCHORS};
 use crate::sources::credential_unit::CredentialUnit;
-
-/// The configuration keys that name the files with the CAs of clients.
-pub(super) const TRUST_ANCHORS: &str = "client_auth.trust_anchors";
-pub(super) const CAS: &str = "client_auth.cas";
-/// The configuration key that names the files with CRLs.
-pub(super) const CRLS: &str = "client_auth.crls";
 
 /// The certificate and key files of a service or an authorizer, and how they are used.
 #[derive(Debug, Clone, Copy)]

@@ -2,7 +2,7 @@
 
 use tracing::warn;
 
-use super::credential_files::CRLS;
+use super::client_keys::CRLS;
 use super::load_error::LoadError;
 use super::load_errors::LoadErrors;
 use super::rejection_reason::RejectionReason;

@@ -15,7 +15,8 @@ use rustls::pki_types::CertificateDer;
 use super::ServiceCredentials;
 use crate::config::{KeyPlace, OpenAccess, RevocationDepth};
 use crate::metrics::KeyAlgorithm;
-use crate::sources::credential_files::{CredentialFiles, TRUST_ANCHORS};
+use crate::sources::client_keys::TRUST_ANCHORS;
+use crate::sources::credential_files::CredentialFiles;
 use crate::sources::warning::{CertificateFile, PeriodProblem, Warning};
 
 impl ServiceCredentials {
