@@ -9,19 +9,13 @@ use crate::sources::{
 };
 
 pub(super) struct FilterRow<'a> {
-    pub(super) name: &'a str,
-    pub(super) path: &'a str,
+    pub(super) report: &'a FilterReport,
     /// The command that shows what is in the file.
     pub(super) info_command: String,
-    pub(super) sha256: &'a str,
     pub(super) state: Badge,
-    pub(super) revision: u32,
     pub(super) updated: String,
-    pub(super) entries: u32,
     pub(super) fill: String,
     pub(super) false_positives: String,
-    /// Key and trusted comment of the signature.
-    pub(super) signature: Option<String>,
     pub(super) loaded: String,
     pub(super) last_reload: String,
     /// The last rejected update, with its whole reason.
@@ -58,31 +52,17 @@ impl<'a> FilterRow<'a> {
     /// `config` is the path of the configuration.
     pub(super) fn new(report: &'a FilterReport, config: Option<&str>, now: u64) -> Self {
         let summary = &report.summary;
-        let state = if report.dry_run.acceptable {
-            Badge::new("warn", "an update waits")
-        } else if report.last_good_in_use {
-            Badge::new("bad", "last good filter in use, file rejected")
-        } else if report.last_reload.error.is_some() {
-            Badge::new("bad", "update rejected")
-        } else if report.stale {
-            Badge::new("warn", "stale")
-        } else {
-            Badge::new("good", "in use")
-        };
+        let is_rejected = report.last_reload.error.is_some();
+        let last_good = report.last_good_in_use.then_some("last good filter in use, file rejected");
         let updated =
             if summary.updated == 0 { "never".to_owned() } else { ago(summary.updated, now) };
         Self {
-            name: &report.name,
-            path: &summary.path,
+            report,
             info_command: remedy::filter_info(&summary.path),
-            sha256: &summary.sha256,
-            state,
-            revision: summary.revision,
+            state: state(&report.dry_run, last_good, is_rejected, report.stale),
             updated,
-            entries: summary.entries,
             fill: format!("{:.1} %", summary.fill_ratio * 100.0),
             false_positives: format!("{:.1e}", summary.false_positive_ratio),
-            signature: report.signature.as_ref().map(ToString::to_string),
             loaded: ago(report.loaded, now),
             last_reload: outcome(&report.last_reload, now),
             rejection: report.last_rejection.as_ref().map(|it| reason(it, now)),
@@ -91,17 +71,28 @@ impl<'a> FilterRow<'a> {
     }
 }
 
+/// The state of a filter or list. `last_good` is the text for one from the state directory.
+fn state(
+    dry_run: &DryRunReport,
+    last_good: Option<&str>,
+    is_rejected: bool,
+    is_stale: bool,
+) -> Badge {
+    match last_good {
+        _ if dry_run.acceptable => Badge::new("warn", "an update waits"),
+        Some(last_good) => Badge::new("bad", last_good),
+        None if is_rejected => Badge::new("bad", "update rejected"),
+        None if is_stale => Badge::new("warn", "stale"),
+        None => Badge::new("good", "in use"),
+    }
+}
+
 pub(super) struct ListRow<'a> {
-    pub(super) name: &'a str,
-    pub(super) path: &'a str,
+    pub(super) report: &'a ListReport,
     /// The command that shows what is in the file.
     pub(super) info_command: String,
-    pub(super) format: &'static str,
     pub(super) state: Badge,
-    pub(super) entries: usize,
     pub(super) updated: String,
-    /// Key and trusted comment of the signature.
-    pub(super) signature: Option<String>,
     pub(super) last_reload: String,
     pub(super) rejection: Option<String>,
     /// The update that waits for the operator.
@@ -112,26 +103,12 @@ impl<'a> ListRow<'a> {
     /// `config` is the path of the configuration.
     pub(super) fn new(report: &'a ListReport, config: Option<&str>, now: u64) -> Self {
         let is_rejected = report.last_reload.error.is_some();
-        let state = if report.dry_run.acceptable {
-            Badge::new("warn", "an update waits")
-        } else if report.last_good_in_use {
-            Badge::new("bad", "last good list in use, file rejected")
-        } else if is_rejected {
-            Badge::new("bad", "update rejected")
-        } else if report.stale {
-            Badge::new("warn", "stale")
-        } else {
-            Badge::new("good", "in use")
-        };
+        let last_good = report.last_good_in_use.then_some("last good list in use, file rejected");
         Self {
-            name: &report.name,
-            path: &report.path,
+            report,
             info_command: remedy::list_info(&report.path),
-            format: report.format,
-            state,
-            entries: report.entries,
+            state: state(&report.dry_run, last_good, is_rejected, report.stale),
             updated: report.updated.map_or_else(|| "-".to_owned(), |updated| ago(updated, now)),
-            signature: report.signature.as_ref().map(ToString::to_string),
             last_reload: outcome(&report.last_reload, now),
             rejection: is_rejected.then(|| reason(&report.last_reload, now)),
             waiting: WaitingUpdate::new(&report.dry_run, "list", &report.name, config),

@@ -13,8 +13,7 @@ use crate::metrics::{ByService, Label, QuestionResult, Scrape};
 use crate::sources::{AuthorizerReport, PolicyReport, ServiceReport};
 
 pub(super) struct ServiceRow<'a> {
-    pub(super) name: &'a str,
-    pub(super) listen: &'a str,
+    pub(super) report: &'a ServiceReport,
     pub(super) server_names: String,
     pub(super) connections: String,
     pub(super) requests: String,
@@ -58,8 +57,7 @@ impl<'a> ServiceRow<'a> {
         ];
         let actions = actions.map(|(verdict, action)| format!("{verdict}: {action}"));
         Self {
-            name: &report.name,
-            listen: &report.listen,
+            report,
             server_names: if names.is_empty() { "any other".to_owned() } else { names.join(", ") },
             connections: format!("{} of {}", traffic.connections, traffic.max_connections),
             requests: rate(traffic.requests_per_minute),
@@ -112,16 +110,11 @@ fn duration(seconds: Option<f64>) -> String {
 }
 
 pub(super) struct ServerRow<'a> {
-    pub(super) id: String,
-    pub(super) server: &'a str,
-    pub(super) service: &'a str,
+    pub(super) report: &'a ServerReport<'a>,
     pub(super) state: Badge,
     /// Since when the server is not healthy; empty if it is.
     pub(super) since: String,
     pub(super) last_check: String,
-    pub(super) error: &'a str,
-    pub(super) connections: usize,
-    pub(super) ejections: u64,
 }
 
 impl<'a> ServerRow<'a> {
@@ -133,24 +126,16 @@ impl<'a> ServerRow<'a> {
             _ => "bad",
         };
         Self {
-            id: report.row(),
-            server: report.server,
-            service: report.service,
+            report,
             state: Badge::new(kind, report.state),
             since: report.since.map(utc).unwrap_or_default(),
             last_check: report.last_check.map_or_else(|| "none".to_owned(), |at| ago(at, now)),
-            error: report.error.as_deref().unwrap_or_default(),
-            connections: report.connections,
-            ejections: report.ejections,
         }
     }
 }
 
 pub(super) struct AuthorizerRow<'a> {
-    pub(super) name: &'a str,
-    pub(super) listen: &'a str,
-    pub(super) protocol: &'static str,
-    pub(super) certificate_from: &'a str,
+    pub(super) report: &'a AuthorizerReport,
     pub(super) last_question: String,
     pub(super) askers: f64,
     pub(super) allowed: f64,
@@ -206,10 +191,7 @@ impl<'a> AuthorizerRow<'a> {
         let share = if all > 0.0 { (unchecked + absent) / all * 100.0 } else { 0.0 };
         let last_question = report.last_question.seconds();
         Self {
-            name: &report.name,
-            listen: &report.listen,
-            protocol: report.protocol,
-            certificate_from: &report.certificate_from,
+            report,
             last_question: last_question
                 .map_or_else(|| "none".to_owned(), |seconds| ago(seconds, now)),
             askers: counters.askers.get(&report.name).copied().unwrap_or_default(),
