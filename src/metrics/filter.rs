@@ -106,3 +106,56 @@ impl FilterSeries {
         self.remove_gauges(name);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use keygate_core::pkbf::{Filter, Parameters};
+
+    use super::*;
+    use crate::metrics::{ControlMetrics, Exposition, KeyAction};
+
+    fn loaded(sha256: u8) -> NamedFilter {
+        let mut filter = Filter::new(Parameters::new(3, 12).unwrap()).unwrap();
+        filter.insert(b"key");
+        NamedFilter { name: "lost".into(), filter, sha256: [sha256; 32] }
+    }
+
+    #[test]
+    fn a_filter_shows_one_digest_and_a_removed_one_keeps_its_counters_alone() {
+        let control = ControlMetrics::new().unwrap();
+        let lines = || {
+            let text = Exposition::new(&control, &[]).render().unwrap();
+            let lines = text.lines().filter(|line| line.contains("filter=\"lost\""));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let other = control.filter("other", &[KeyAction::Flag]);
+        other.record_loaded(&loaded(9), 1.0);
+        let filter = control.filter("lost", &[KeyAction::Flag]);
+        filter.record_loaded(&loaded(1), 1.0);
+        filter.record_loaded(&loaded(2), 2.0);
+        filter.checks().record_rejected(KeyAction::Flag);
+        filter.checks().accepted.inc();
+        let shown = lines();
+        let has = |line: &str| shown.iter().any(|it| it == line);
+        let digests = shown.iter().filter(|it| it.starts_with("keygate_filter_info"));
+        let digests: Vec<_> = digests.map(|it| it.contains(&"02".repeat(32))).collect();
+        assert_eq!(digests, [true], "{shown:#?}");
+        for line in [
+            "keygate_filter_entries{filter=\"lost\"} 1",
+            "keygate_filter_last_reload_successful{filter=\"lost\"} 0",
+            "keygate_filter_loaded_timestamp_seconds{filter=\"lost\"} 2",
+            "keygate_filter_refusals_total{filter=\"lost\",reason=\"flag\"} 1",
+            "keygate_filter_reloads_total{filter=\"lost\",result=\"loaded\"} 2",
+            "keygate_filter_reloads_total{filter=\"lost\",result=\"refused\"} 1",
+            "keygate_filter_updates_accepted_total{filter=\"lost\"} 1",
+        ] {
+            assert!(has(line), "no {line} in {shown:#?}");
+        }
+        control.remove_filter("lost");
+        let left = lines();
+        assert!(left.iter().all(|it| it.contains("_total{")), "{left:#?}");
+        assert_eq!(left.len(), 1 + 3 + 1, "a reason, three results, accepted: {left:#?}");
+        let text = Exposition::new(&control, &[]).render().unwrap();
+        assert!(text.contains(&format!("sha256=\"{}\"}} 1", "09".repeat(32))));
+    }
+}

@@ -78,3 +78,65 @@ impl JudgementSeries {
         self.actions.handles(&[name], stages.collect())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use keygate_core::guard::{NameCheck, Verdict};
+
+    use super::*;
+    use crate::metrics::{ControlMetrics, Exposition, WorkerMetrics};
+
+    /// The lines of a scrape about judgements that are not zero, after one of a client.
+    fn counted(judged_at: JudgedAt, decision: Decision, names: NameCheck) -> Vec<String> {
+        let control = ControlMetrics::new().unwrap();
+        let worker = WorkerMetrics::new(&["orders"], &["edge"]).unwrap();
+        let verdict = Verdict::Unchecked;
+        let judgement = Judgement { reason: verdict.kind(), verdict, decision, names };
+        worker.service("orders").judgements.count(judged_at, &judgement);
+        worker.authorizer("edge").judgements.count(judged_at, &judgement);
+        let text = Exposition::new(&control, &[worker]).render().unwrap();
+        let is_of_judgement =
+            |line: &&str| ["_key_", "_name_"].iter().any(|part| line.contains(part));
+        let lines = text.lines().filter(|line| line.ends_with(" 1")).filter(is_of_judgement);
+        lines.map(|line| line.trim_start_matches("keygate_").to_owned()).collect()
+    }
+
+    #[test]
+    fn a_judgement_counts_at_its_stage_with_the_action_that_followed() {
+        let action = |stage, decision| {
+            let lines = counted(stage, decision, NameCheck::NotChecked);
+            let [action, check] = &lines[..] else { panic!("{lines:?}") };
+            let owner = if stage == JudgedAt::Asked { "edge" } else { "orders" };
+            let stage = stage.as_str();
+            assert_eq!(
+                *check,
+                format!(
+                    "key_checks_total{{service=\"{owner}\",stage=\"{stage}\",verdict=\"unchecked\"}} 1"
+                )
+            );
+            let action = action.strip_prefix("key_actions_total{action=\"").unwrap();
+            let (action, rest) = action.split_once('"').unwrap();
+            assert_eq!(rest, format!(",service=\"{owner}\"}} 1"));
+            action.to_owned()
+        };
+        for (stage, decision, expected) in [
+            (JudgedAt::Asked, Decision::Admit, "admit"),
+            (JudgedAt::Asked, Decision::Reject, "reject"),
+            (JudgedAt::FullHandshake, Decision::Annotate, "header"),
+            (JudgedAt::FullHandshake, Decision::Reject, "reject"),
+            (JudgedAt::Reload, Decision::Flag, "flag"),
+            (JudgedAt::Reload, Decision::Reject, "evict"),
+            (JudgedAt::Resumption, Decision::Reject, "reject"),
+        ] {
+            assert_eq!(action(stage, decision), expected, "{stage:?} {decision:?}");
+        }
+    }
+
+    #[test]
+    fn a_client_that_no_rule_names_has_no_action() {
+        let lines = counted(JudgedAt::FullHandshake, Decision::Reject, NameCheck::NotAllowed);
+        let series: Vec<_> = lines.iter().filter_map(|line| line.split('{').next()).collect();
+        assert_eq!(series, ["key_checks_total", "name_checks_total"]);
+        assert!(lines[1].contains("result=\"not_allowed\",service=\"orders\""), "{lines:?}");
+    }
+}
