@@ -66,7 +66,7 @@ pub use self::root::{
 pub use self::schema::schema;
 pub use self::service::{
     BoundCa, ClientAuthConfig, ClientAuthMode, ForwardConfig, Forwarded, LimitsConfig, Networks,
-    Protocol, ProxyPeers, SendProxy, ServiceConfig, TlsConfig,
+    Protocol, SendProxy, ServiceConfig, TlsConfig,
 };
 pub use self::source_url::SourceUrl;
 pub use self::traces::TracesConfig;

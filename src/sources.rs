@@ -154,7 +154,7 @@ impl Sources {
             filters: self.named_filters(),
             lists: lists.map(|source| source.list().clone()).collect(),
             exponents: exponents_of(&config.filters),
-            weak_checks: config.weak_keys.checks.iter().copied().collect(),
+            weak_checks: config.weak_keys.checks,
             exceptions: config.exceptions.clone(),
             answers: links.answers.clone(),
         }
@@ -174,7 +174,7 @@ impl Sources {
         let credentials = self.credentials.stage(&CredentialTable::all(config), context);
         let ((filters, lists), credentials) = both(both(filters, lists), credentials)?;
         let exceptions = ConfiguredExceptions::new(&config.exceptions);
-        let weak_checks = config.weak_keys.checks.iter().copied().collect();
+        let weak_checks = config.weak_keys.checks;
         Ok(StagedSources { filters, lists, weak_checks, exceptions, credentials })
     }
 

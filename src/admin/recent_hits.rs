@@ -45,7 +45,7 @@ struct HitGroup<'a> {
     clients: Vec<Vec<HitText<'a>>>,
 }
 
-/// What happened to a client at one service.
+/// The verdict on a client at one service.
 struct HitText<'a> {
     hit: &'a RecentHit,
     reason: String,

@@ -4,13 +4,13 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use keygate_core::guard::{Exception, WeakCheck};
+use keygate_core::guard::{Exception, WeakChecks};
 use keygate_core::spki::KeyDigest;
 
 use super::form::Form;
 use super::input::{Input, Taken, Takes};
 use super::keys::{table, words};
-use super::texts::{DigestText, Level, Reason, Until};
+use super::texts::{Checks, DigestText, Level, Reason, Until};
 use super::units::{Bounded, DurationText, SizeText};
 use super::{
     AccessLogConfig, AuthorizerConfig, ConfirmConfig, FilterConfig, ListConfig, ListenAddress,
@@ -96,7 +96,7 @@ table! {
     /// The checks for RSA keys that anybody can factor.
     #[derive(Clone, PartialEq, Eq)]
     pub struct WeakKeysConfig "RSA keys that anybody can factor, which need no list ([weak keys](policy.md#weak-keys))." {
-        pub checks: Vec<WeakCheck> = ["roca", "fermat", "small-factors", "invalid", "wiener", "rsapoly", "shared-primes"] => AtOnce
+        pub checks: WeakChecks as Checks = ["roca", "fermat", "small-factors", "invalid", "wiener", "rsapoly", "shared-primes"] => AtOnce
             "The checks of RSA keys. `[]`: none.",
     }
 }

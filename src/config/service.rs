@@ -9,6 +9,8 @@ use ipnet::IpNet;
 use keygate_core::guard::{AllowRules, NameBounds};
 use keygate_core::tls::ServerSettings;
 
+use super::form::Form;
+use super::input::{Input, Taken, Takes};
 use super::keys::{table, words};
 use super::texts::{Address, Name, ServerNameText, Until};
 use super::units::{Bounded, Positive, SizeText};
@@ -35,7 +37,7 @@ table! {
         pub trace_context_from: Networks = [] => NewConnections
             "Networks of peers whose `traceparent` is continued, with `[traces]`. Other requests begin a new trace.",
         /// Peers that begin each connection with a PROXY header. Other peers must not send one.
-        pub accept_proxy: Option<ProxyPeers>,
+        pub accept_proxy: Networks as ProxyPeers,
         /// Certificate and protocol versions.
         pub tls: TlsConfig,
         /// The verification of clients.
@@ -58,12 +60,6 @@ impl ServiceConfig {
         KeyPlace::in_table("services", &self.name, "listen")
     }
 
-    /// Peers that send PROXY headers; `None` if no peer does.
-    #[must_use]
-    pub fn proxy_peers(&self) -> Option<&Networks> {
-        self.accept_proxy.as_ref().map(|it| &it.from).filter(|it| !it.0.is_empty())
-    }
-
     /// The paths of all files that the service names.
     #[must_use]
     pub fn files(&self) -> Vec<&Path> {
@@ -83,11 +79,31 @@ impl ServiceConfig {
 }
 
 table! {
-    /// Peers of a service that send PROXY headers.
-    #[derive(Clone, PartialEq, Eq)]
-    pub struct ProxyPeers "Off unless the table is there." {
-        pub from: Networks => NewConnections
+    struct RawProxyPeers "Off unless the table is there." {
+        from: Networks => NewConnections
             "Networks of peers that begin each connection with a PROXY header, version 1 or 2. Equal for all services on an address.",
+    }
+}
+
+/// The networks of peers that send PROXY headers; none without the table.
+#[derive(Debug)]
+pub(super) struct ProxyPeers;
+
+impl Takes for ProxyPeers {
+    const IS_OPTIONAL: bool = true;
+
+    type Value = Networks;
+
+    fn form() -> Form {
+        RawProxyPeers::form()
+    }
+
+    fn take(input: &Input<'_>) -> Taken<Networks> {
+        RawProxyPeers::take(input).map(|peers| peers.from)
+    }
+
+    fn absent(_: &Input<'_>, _: &str) -> Taken<Networks> {
+        Ok(Networks::default())
     }
 }
 

@@ -7,12 +7,13 @@ use std::time::SystemTime;
 use hyper::Uri;
 use hyper::header::HeaderName;
 use ipnet::IpNet;
+use keygate_core::guard::{WeakCheck, WeakChecks};
 use keygate_core::spki::{KeyDigest, RsaExponents};
 use rustls::pki_types::{DnsName, ServerName};
 use toml::de::DeValue;
 
 use super::form::Form;
-use super::input::{Input, Taken};
+use super::input::{Input, Taken, Takes};
 use super::keys::{takes, texts};
 use super::message::{brief, quoted};
 use super::units;
@@ -137,6 +138,10 @@ texts! {
 #[derive(Debug)]
 pub(super) struct Until;
 
+/// Checks of RSA keys.
+#[derive(Debug)]
+pub(super) struct Checks;
+
 /// Public exponents of RSA keys.
 #[derive(Debug)]
 pub(super) struct Exponents;
@@ -145,6 +150,9 @@ takes! {
     bool => Self, Form::Boolean, |input| input.matching::<Self, _>(DeValue::as_bool);
     String => Self, Form::Text, |input| input.text::<Self>().map(str::to_owned);
     PathBuf => Self, Form::Text, |input| path(input, input.text::<Self>()?);
+    Checks => WeakChecks, Vec::<WeakCheck>::form(), |input| {
+        Vec::<WeakCheck>::take(input).map(|checks| checks.into_iter().collect())
+    };
     Exponents => RsaExponents, Vec::<u32>::form(), |input| {
         RsaExponents::from_numbers(&Vec::<u32>::take(input)?).map_err(|unknown| {
             input.report(format!("{unknown} is none of 3, 5, 17, 35, 37, 257 and 65537"))

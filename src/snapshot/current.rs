@@ -94,7 +94,7 @@ impl Snapshot {
     /// Peers of the address `listen` that send a PROXY header; the same for all of its services.
     #[must_use]
     pub fn accept_proxy(&self, listen: SocketAddr) -> Option<&Networks> {
-        self.services_on(listen).next().and_then(ServiceConfig::proxy_peers)
+        self.services_on(listen).map(|config| &config.accept_proxy).next()
     }
 
     /// Whether a service on the address `listen` speaks HTTP.

@@ -18,7 +18,7 @@ pub(super) fn check(input: &Input<'_>, config: &Config) {
         let address = service.listen;
         // The PROXY header precedes the ClientHello with the name.
         let mut others = services.iter().filter(|other| other.listen == address);
-        if let Some(other) = others.find(|other| other.proxy_peers() != service.proxy_peers()) {
+        if let Some(other) = others.find(|other| other.accept_proxy != service.accept_proxy) {
             let problem = format!(
                 "differs from service {:?} on the same address; write the same networks for both, or give one of them another address",
                 other.name

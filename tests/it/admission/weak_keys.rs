@@ -1,7 +1,7 @@
 //! Weak keys over real handshakes: verdict, check, exceptions, switched-off checks, own keys, and a
 //! flood of new keys.
 //!
-//! Guards: `judge_strength` in `crates/core/src/guard.rs`, `weak_keys` in `src/config/check.rs`,
+//! Guards: `judge_strength` in `crates/core/src/guard.rs`, `weak_keys` in `src/config/root.rs`,
 //! `is_compromised` in `src/sources/credential_source/report.rs`, `judge_handshake` in
 //! `crates/core/src/tls/verifier.rs` (a check comes after the proof of possession), `cache::failed`
 //! in `crates/core/src/guard/weak.rs` (a key is checked once).

@@ -630,7 +630,7 @@ fn the_result_as_json_has_each_error_with_its_place_and_each_warning() {
     assert!(parsed(&missing, 2)["errors"][0]["problem"].as_str().unwrap().contains("No such file"));
 }
 
-/// Guard: `placed` of each error, and `KeyLines` in `src/config/key_place.rs`.
+/// Guard: `placed` of each error, and `KeyLines` in `src/config/key_lines.rs`.
 #[test]
 fn every_error_of_what_the_configuration_names_has_the_line_of_its_key() {
     let pki = Pki::new();
