@@ -17,7 +17,8 @@ use keygate_core::unix_time::{self, utc};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::{Value, json};
 
-use super::admin_client::{AdminClient, AdminError};
+use super::admin_client::AdminClient;
+use super::admin_error::AdminError;
 use super::{CliError, ConfigArgs, Exit, print, print_error, proof, report};
 use crate::config::{Config, ListenAddress};
 use crate::confirm::proof_files;
@@ -111,7 +112,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     evidence.take_certificates();
     args.key.as_ref().map_or(Ok(()), |path| evidence.sign(path))?;
     if let Ok(config) = Config::read(&config) {
-        let saved = config.state_dir.map(|directory| directory.join("proofs"));
+        let saved = config.state.dir.map(|directory| directory.join("proofs"));
         let configured = config.confirm.and_then(|confirm| confirm.proofs);
         saved.into_iter().chain(configured).for_each(|it| evidence.take_proofs(&it));
     }
