@@ -13,7 +13,7 @@ use rustls::pki_types::{DnsName, ServerName};
 use toml::de::DeValue;
 
 use super::form::Form;
-use super::input::{Input, Taken, Takes};
+use super::input::{Input, Taken};
 use super::keys::{takes, texts};
 use super::message::{brief, quoted};
 use super::units;
