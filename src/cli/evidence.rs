@@ -59,21 +59,7 @@ const REQUESTS: [(&str, &str); 2] = [
 const TIMES: [&str; 7] =
     ["evicted", "first_seen", "last_seen", "loaded", "updated", "written", "at"];
 /// The end of `README.txt`. Sources: `docs/after-a-hit.md`.
-const FOR_CAS: &str = "
-For the CA
-  Let's Encrypt   `keygate revoke certificate-1.pem --key KEY --acme URL`: the signed request is the
-                  proof (ISRG CP/CPS, section 4.9.12).
-  DigiCert        digicert.csr at https://problemreport.digicert.com (CP/CPS, section 4.9.12).
-  other CAs       Section 4.9.12 of the CP/CPS has the accepted proofs, section 1.5.2 the address.
-                  Send the certificates, compromised.csr and the .jws files.
-
-A .jws file is a statement that the key is compromised, signed with the key itself (RFC 7515).
-`keygate proof verify FILE key.pem` verifies it, `openssl req -verify -in FILE` a request.
-
-Not in this folder, because keygate does not store it
-  Clients from before the last start of a proxy, and clients that it evicted from memory: see the
-  logs. The part of a chain beyond 16 KiB. Times of single connections: see the access log.
-";
+const FOR_CAS: &str = include_str!("evidence.txt");
 
 /// The evidence so far.
 struct Evidence {

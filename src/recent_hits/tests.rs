@@ -1,4 +1,4 @@
-use keygate_core::guard::{Decision, NameCheck};
+use keygate_core::guard::{Decision, NameCheck, WeakCheck, Weakness};
 
 use super::*;
 
@@ -99,4 +99,16 @@ fn many_clients_in_the_same_second_are_bounded() {
         record(&hits, number, 1);
     }
     assert!(hits.all().hits.len() <= MAX_CLIENTS);
+}
+
+#[test]
+fn certificates_are_kept_of_a_found_key_only_and_are_bounded() {
+    let certificates = [9000, 7000, 500].map(|size| CertificateDer::from(vec![0; size]));
+    let chain: Vec<_> = certificates.iter().collect();
+    let sizes = |verdict: Verdict| -> Vec<usize> {
+        found_chain(&chain, &verdict).iter().map(|certificate| certificate.len()).collect()
+    };
+    let (check, position, underlying) = (WeakCheck::Roca, 0, None);
+    assert_eq!(sizes(Verdict::Weak(Weakness { check, position, underlying })), [9000, 7000]);
+    assert!(sizes(Verdict::Unchecked).is_empty());
 }

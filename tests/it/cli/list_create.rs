@@ -139,6 +139,13 @@ fn only_keys_that_the_ca_revoked_as_compromised_are_listed() {
         "{}",
         problem(&output)
     );
+    // A client with the name of the CA may sign no CRL.
+    ca.issue("Test", "evil");
+    ca.openssl("ca -config ca.cnf -keyfile evil.key -cert Test.pem -gencrl -out evil.crl");
+    copy(own.join("Test.pem"), issued.join("evil.pem")).unwrap();
+    let evil = ["create", "revoked.txt", "--from-crl", "own/evil.crl", "--certificates", "issued"];
+    assert!(problem(&bench.run(3, &evil)).contains("own/evil.crl: the list at position 1"));
+    remove_file(issued.join("evil.pem")).unwrap();
     assert!(!bench.path("revoked.txt").exists());
 
     copy(own.join("ca.pem"), issued.join("own-ca.pem")).unwrap();

@@ -291,6 +291,28 @@ fn a_response_without_an_end_is_cut_off() {
 }
 
 #[test]
+fn the_requests_go_through_a_proxy() {
+    let Some(bench) = bench(&[("lost", P256)]) else { return };
+    // A name that only the proxy knows.
+    let base = "http://localhost:1";
+    let (proxy, requests) = serve(move |_, request| honest(base, &request.replace(base, "")));
+    let url = format!("{base}/dir");
+    let arguments = ["lost.pem", "--key", "lost.key", "--acme", &url, "--proxy", &proxy, "--yes"];
+    bench.run(0, &arguments);
+    let lines: Vec<_> =
+        requests.try_iter().map(|it| it.lines().next().unwrap().to_owned()).collect();
+    let targets = [
+        "GET http://localhost:1/dir",
+        "HEAD http://localhost:1/nonce",
+        "POST http://localhost:1/revoke",
+    ];
+    assert_eq!(lines, targets.map(|it| format!("{it} HTTP/1.1")));
+    let output =
+        bench.run(2, &["lost.pem", "--key", "lost.key", "--acme", &url, "--proxy", "https://x"]);
+    assert!(problem(&output).contains("not an HTTP proxy"), "{}", problem(&output));
+}
+
+#[test]
 fn a_server_that_hangs_is_left_after_the_timeout() {
     let Some(bench) = bench(&[("lost", P256)]) else { return };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
