@@ -160,7 +160,9 @@ async fn serve(
     }
     match authorizer.config.protocol {
         AuthorizerProtocol::ExtAuthz => grpc::serve(stream, connection).await,
-        AuthorizerProtocol::Http => http::serve(stream, connection).await,
+        AuthorizerProtocol::Admission | AuthorizerProtocol::Http | AuthorizerProtocol::StepCa => {
+            http::serve(stream, connection).await;
+        }
         AuthorizerProtocol::Spop => spop::serve(stream, connection).await,
     }
 }
@@ -175,7 +177,13 @@ async fn reject_busy(
 ) {
     worker.metrics_of(authorizer).questions.of(QuestionResult::Busy).inc();
     worker.log.busy(&authorizer.config.name, asker, asker.key());
-    if authorizer.config.protocol != AuthorizerProtocol::Http || authorizer.tls.is_some() {
+    let speaks_http = match authorizer.config.protocol {
+        AuthorizerProtocol::ExtAuthz | AuthorizerProtocol::Spop => false,
+        AuthorizerProtocol::Admission | AuthorizerProtocol::Http | AuthorizerProtocol::StepCa => {
+            true
+        }
+    };
+    if !speaks_http || authorizer.tls.is_some() {
         return;
     }
     // The send buffer of a new socket has room for the response.

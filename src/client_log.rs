@@ -56,6 +56,10 @@ pub(crate) struct AskedClient<'a> {
     pub(crate) client: Option<IpAddr>,
     /// SNI of the client, from the question.
     pub(crate) sni: Option<&'a str>,
+    /// The object that the question is about, if it is no client.
+    pub(crate) object: Option<&'a str>,
+    /// The moment of the judgement.
+    pub(crate) stage: JudgedAt,
 }
 
 /// Why the HTTP/2 connection of a client is ended.
@@ -182,6 +186,7 @@ impl RefusalLog {
             asker = %asked.asker,
             client = asked.client.map(tracing::field::display),
             sni = asked.sni.map(bounded),
+            object = asked.object.map(bounded),
             subject,
             issuer,
             serial,

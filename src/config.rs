@@ -45,7 +45,7 @@ use keygate_core::regular_file;
 pub use self::access_log::{AccessLogConfig, AccessLogField, AccessLogFormat, LoggedRequests};
 pub use self::authorizer::{
     AskersConfig, AuthorizerConfig, AuthorizerLimits, AuthorizerProtocol, AuthorizerTls,
-    CertificateSource, ClientChecks, HeaderEncoding, OpenAccess, SocketGroup,
+    CertificateSource, ClientChecks, HeaderEncoding, OpenAccess, SocketGroup, WebhookConfig,
 };
 pub use self::confirm::{CanaryConfig, ConfirmConfig};
 pub use self::credential_owner::CredentialOwner;

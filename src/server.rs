@@ -250,7 +250,9 @@ struct Metrics {
 impl Metrics {
     fn new(config: &Config, logs: &LogMetrics) -> Result<Self, prometheus::Error> {
         let services: Vec<&str> = config.services.iter().map(|it| it.name.as_str()).collect();
-        let authorizers: Vec<&str> = config.authorizers.iter().map(|it| it.name.as_str()).collect();
+        let authorizers =
+            config.authorizers.iter().map(|it| (it.name.as_str(), it.protocol.stage()));
+        let authorizers: Vec<_> = authorizers.collect();
         let workers = 0..config.workers.get();
         let workers = workers.map(|_| WorkerMetrics::new(&services, &authorizers));
         let workers = workers.collect::<Result<Vec<_>, _>>()?;

@@ -39,6 +39,7 @@ pub(crate) mod signed;
 mod source_set;
 mod waiting;
 mod warning;
+pub(crate) mod webhook_keys;
 
 use std::cell::RefCell;
 use std::path::PathBuf;

@@ -14,6 +14,7 @@ use super::peer::Peer;
 use super::spop::SpopPeer;
 use super::support::authorizer::{Authorizer, RunningAuthorizer};
 use super::support::proxy::Configure;
+use super::support::webhook;
 
 /// A protocol of an authorizer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -24,19 +25,31 @@ pub enum Protocol {
     ExtAuthz,
     /// HAProxy's SPOP.
     Spop,
+    /// A webhook of step-ca about an X.509 certificate.
+    StepCa,
+    /// An admission webhook about a CertificateSigningRequest, whose signature is verified.
+    Admission,
 }
 
 impl Protocol {
-    pub const ALL: [Self; 3] = [Self::Http, Self::ExtAuthz, Self::Spop];
+    pub const ALL: [Self; 5] =
+        [Self::Http, Self::ExtAuthz, Self::Spop, Self::StepCa, Self::Admission];
 
     /// Connections, and questions under way on each. A host sends one question at a time over
     /// HTTP/1.1, and many over the others.
     pub fn shape(self) -> (usize, usize) {
         match self {
-            Self::Http => (64, 1),
+            Self::Admission | Self::Http | Self::StepCa => (64, 1),
             Self::ExtAuthz => (4, 32),
             Self::Spop => (4, 64),
         }
+    }
+}
+
+impl Protocol {
+    /// Whether there is a variant with `client_auth`.
+    pub fn verifies(self) -> bool {
+        !matches!(self, Self::Admission | Self::StepCa)
     }
 }
 
@@ -47,6 +60,8 @@ impl fmt::Display for Protocol {
             Self::Http => "http",
             Self::ExtAuthz => "ext-authz",
             Self::Spop => "spop",
+            Self::StepCa => "step-ca",
+            Self::Admission => "admission",
         })
     }
 }
@@ -64,13 +79,14 @@ pub struct AskListener {
 impl AskListener {
     /// Starts keygate on the core of proxies. With `verifies`, it verifies the client's chain, too.
     pub fn open(protocol: Protocol, verifies: bool) -> Self {
-        let host = match protocol {
-            Protocol::Http => "nginx",
-            Protocol::ExtAuthz => "envoy",
-            Protocol::Spop => "haproxy",
+        let authorizer = match protocol {
+            Protocol::Http => Authorizer::of("nginx"),
+            Protocol::ExtAuthz => Authorizer::of("envoy"),
+            Protocol::Spop => Authorizer::of("haproxy"),
+            Protocol::Admission | Protocol::StepCa => webhook::deployed(&protocol.to_string()),
         };
         let command = on_core(PROXY_CORE, harness::keygate());
-        let mut authorizer = Authorizer::of(host).workers(1).run_by(command);
+        let mut authorizer = authorizer.workers(1).run_by(command);
         if verifies {
             authorizer = authorizer.add("authorizers.client_auth", "trust_anchors = \"ca.pem\"");
         }
@@ -86,6 +102,8 @@ impl AskListener {
             Protocol::Http => Box::new(HttpPeer::about(client)),
             Protocol::ExtAuthz => Box::new(GrpcPeer::about(client)),
             Protocol::Spop => Box::new(SpopPeer::about(client)),
+            Protocol::StepCa => Box::new(HttpPeer::of_step_ca(client)),
+            Protocol::Admission => Box::new(HttpPeer::of_api_server(client)),
         };
         peer.greet(&mut stream);
         (stream, peer)

@@ -95,7 +95,8 @@ fn main() {
     let is_whole = arguments.swaps == 0;
     let variants: &[bool] = if is_whole { &[false, true] } else { &[false] };
     let listeners = arguments.protocols.iter().flat_map(|protocol| {
-        variants.iter().map(|verifies| AskListener::open(*protocol, *verifies))
+        let variants = variants.iter().filter(|verifies| !**verifies || protocol.verifies());
+        variants.map(|verifies| AskListener::open(*protocol, *verifies))
     });
     let column = |listener| Column { listener, saturated: Vec::new(), paced: Vec::new() };
     let mut columns: Vec<_> = listeners.map(column).collect();

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hyper::header::HeaderValue;
 use keygate_core::guard::{Decision, Depth, JudgedAt, Judgement, NameCheck, Policy, Verdict};
-use keygate_core::spki;
+use keygate_core::spki::{self, Fingerprint};
 use keygate_core::tls::{CertificateSummary, is_for_servers};
 use keygate_core::unix_time;
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -71,10 +71,15 @@ impl AskConnection {
         }
     }
 
+    /// The authorizer in the current snapshot.
+    pub(crate) fn authorizer(&self) -> Arc<Authorizer> {
+        self.follow(&self.worker.snapshot());
+        Arc::clone(&self.authorizer.borrow())
+    }
+
     /// The configuration of the authorizer in the current snapshot.
     pub(crate) fn config(&self) -> Arc<AuthorizerConfig> {
-        self.follow(&self.worker.snapshot());
-        Arc::clone(&self.authorizer.borrow().config)
+        Arc::clone(&self.authorizer().config)
     }
 
     /// The lifecycle of the process. A health check succeeds in [`Lifecycle::Serving`] only.
@@ -203,6 +208,10 @@ impl AskConnection {
         let presented: &[CertificateDer<'_>] = match &question.presented {
             Presented::Chain(chain) if chain.is_empty() => Err(Unusable::NoCertificate)?,
             Presented::Chain(chain) => chain,
+            Presented::NoKey => {
+                self.metrics.questions.of(QuestionResult::Allowed).inc();
+                return Ok(Answer { decision: Decision::Admit, reason: None, ..denial("") });
+            }
             Presented::None => match mode {
                 ClientAuthMode::Optional => &[],
                 ClientAuthMode::Required => Err(Unusable::NoCertificate)?,
@@ -221,6 +230,12 @@ impl AskConnection {
             }
             ClientAuthMode::Optional | ClientAuthMode::Required => policy,
         };
+        let stage = authorizer.config.protocol.stage();
+        // These are no chain, but the keys of one request.
+        let policy = match stage == JudgedAt::Requested && presented.len() > 1 {
+            true => Cow::Owned(Policy { judge: Depth::Chain, ..policy.into_owned() }),
+            false => policy,
+        };
         let verified = match &authorizer.client_verifier {
             Some(verifier) if !presented.is_empty() => {
                 let since_epoch = now.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -236,9 +251,9 @@ impl AskConnection {
             None => presented.iter().for_each(|it| chain.push(it)),
         }
         let judgement = Judgement::new(&snapshot.guard, &policy, chain.iter().copied(), now);
-        self.metrics.judgements.count(JudgedAt::Asked, &judgement);
+        self.metrics.judgements.count(stage, &judgement);
         if judgement.decision != Decision::Admit {
-            let asked = self.asked_client(&authorizer.config.name, question);
+            let asked = self.asked_client(authorizer, question);
             self.worker.log.asked_hit(&asked, &chain, &judgement);
         }
         if self.worker.inquiry.is_enabled() && judgement.leaves_questions(policy.judge) {
@@ -252,7 +267,7 @@ impl AskConnection {
                 && chain.iter().any(|it| is_for_servers(it))
             {
                 self.metrics.judgements.server_auth_clients.inc();
-                let asked = self.asked_client(&authorizer.config.name, question);
+                let asked = self.asked_client(authorizer, question);
                 self.worker.log.asked_server_auth(&asked, &chain, &judgement);
             }
         }
@@ -262,7 +277,9 @@ impl AskConnection {
             NameCheck::Allowed | NameCheck::NotChecked => QuestionResult::Allowed,
         };
         self.metrics.questions.of(result).inc();
-        Ok(answer_of(&judgement, policy.judge))
+        let finding = (stage == JudgedAt::Requested && judgement.decision != Decision::Admit)
+            .then(|| finding_of(&judgement, &chain));
+        Ok(Answer { finding, ..answer_of(&judgement, policy.judge) })
     }
 
     /// Records an admitted client, on which updates are tried.
@@ -293,10 +310,10 @@ impl AskConnection {
             Unusable::Oversize => (QuestionResult::Oversize, "oversize"),
         };
         self.metrics.questions.of(result).inc();
-        let asked = self.asked_client(&authorizer.config.name, question);
+        let asked = self.asked_client(authorizer, question);
         let leaf = match &question.presented {
             Presented::Chain(chain) => chain.first(),
-            Presented::None | Presented::Unusable(_) => None,
+            Presented::NoKey | Presented::None | Presented::Unusable(_) => None,
         };
         if let (Unusable::NotVouched, Some(leaf)) = (unusable, leaf) {
             let (client, authorizer) = (question.client, &authorizer.config.name);
@@ -309,17 +326,34 @@ impl AskConnection {
 
     fn asked_client<'a>(
         &'a self,
-        authorizer: &'a str,
+        authorizer: &'a Authorizer,
         question: &'a ClientQuestion<'_>,
     ) -> AskedClient<'a> {
-        let ClientQuestion { client, server_name: sni, .. } = *question;
-        AskedClient { authorizer, asker: &self.asker, client, sni }
+        let ClientQuestion { client, server_name: sni, object, .. } = *question;
+        let (stage, authorizer) = (authorizer.config.protocol.stage(), &authorizer.config.name);
+        AskedClient { authorizer, asker: &self.asker, client, sni, object, stage }
     }
 }
 
 impl Drop for AskConnection {
     fn drop(&mut self) {
         self.metrics.askers_active.dec();
+    }
+}
+
+/// The finding about a key that is not admitted without a word: its fingerprint and the verdict.
+fn finding_of(judgement: &Judgement, keys: &[&CertificateDer<'_>]) -> String {
+    let key = keys.get(judgement.verdict.position().unwrap_or(0));
+    let spki = key.and_then(|key| spki::of_certificate(key).ok()).unwrap_or_default();
+    let fingerprint = Fingerprint::of(spki);
+    match judgement.decision == Decision::Reject {
+        true => format!(
+            "the key with the fingerprint {fingerprint} is rejected: {}; make a new key",
+            judgement.verdict
+        ),
+        false => {
+            format!("the key with the fingerprint {fingerprint} is flagged: {}", judgement.verdict)
+        }
     }
 }
 
@@ -342,6 +376,7 @@ fn answer_of(judgement: &Judgement, depth: Depth) -> Answer {
         verdict: verdict.kind(),
         status,
         reason: is_rejected.then(|| judgement.rejection()),
+        finding: None,
         filter: verdict.hit().map(|hit| (Arc::clone(&hit.filter), hit.revision)),
         is_temporary: judgement.is_temporary(depth),
     }

@@ -7,7 +7,7 @@ use rustls::{CertificateError, ExtendedKeyPurpose};
 
 use super::question::{Answer, Unusable};
 
-/// The body of a denial with status 403, for the protocols that have one.
+/// The body of a denial with status 403, or of another response, for the protocols that have one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DenialBody {
     pub(crate) content_type: &'static str,
@@ -20,11 +20,16 @@ impl DenialBody {
         let accept = accept.and_then(|accept| str::from_utf8(accept).ok()).unwrap_or_default();
         if accept.contains("application/json") {
             let text = format!("{{\"status\":403,\"error\":\"{reason}\"}}\n");
-            Self { content_type: "application/json", text }
+            Self::json(text)
         } else {
             let text = format!("403 Forbidden: {reason}\n");
             Self { content_type: "text/plain; charset=utf-8", text }
         }
+    }
+
+    /// A body of JSON.
+    pub(crate) fn json(text: String) -> Self {
+        Self { content_type: "application/json", text }
     }
 }
 
@@ -39,6 +44,7 @@ pub(super) fn denial(reason: &'static str) -> Answer {
         verdict: VerdictKind::Unchecked,
         status: HeaderValue::from_static("unchecked"),
         reason: Some(reason),
+        finding: None,
         filter: None,
         is_temporary: false,
     }

@@ -27,7 +27,7 @@ use std::task::Context;
 
 use bytes::Bytes;
 use h2::RecvStream;
-use h2::server::{Builder, SendResponse};
+use h2::server::SendResponse;
 use hyper::Request;
 use keygate_wire::grpc::{PREFIX, ReceivedMessage};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -39,20 +39,7 @@ use self::unary_call::UnaryCall;
 use super::connection::AskConnection;
 use super::http2;
 use super::question::Unusable;
-use crate::config::AuthorizerLimits;
 use crate::dialect::Chain;
-
-/// Maximum and default of a flow-control window, in bytes (RFC 9113, section 6.9).
-const MAX_WINDOW: u32 = (1 << 31) - 1;
-const DEFAULT_WINDOW: u32 = (1 << 16) - 1;
-
-/// Flow-control window of a connection, in bytes. Data is read at once, so it does not bound calls.
-const CONNECTION_WINDOW: u32 = 4 << 20;
-
-/// Small DATA frames that may wait to be read, for each call that a connection may have.
-const SMALL_FRAMES_PER_CALL: usize = 16;
-/// Part of the budget of h2 that a small frame uses up, in bytes.
-const SMALL_FRAME: usize = 256;
 
 /// Serves the questions of one connection. Most calls end at once, because their message comes with
 /// their head.
@@ -71,22 +58,11 @@ pub(crate) async fn serve(
                 tokio::task::spawn_local(poll_fn(move |context| call.poll(&methods, context)));
             }
         };
-    let (builder, drain) = (builder(limits, max_size), connection.closing());
+    let builder = http2::message_builder(limits, max_size.saturating_add(PREFIX));
+    let drain = connection.closing();
     if let Err(error) = http2::serve(stream, &builder, limits.idle_timeout, begin, drain).await {
         debug!(%error, "connection of an asker ended");
     }
-}
-
-fn builder(limits: AuthorizerLimits, max_size: usize) -> Builder {
-    let calls = usize::try_from(limits.max_streams).unwrap_or(usize::MAX);
-    let message = u32::try_from(max_size.saturating_add(PREFIX)).unwrap_or(u32::MAX);
-    let message = message.min(MAX_WINDOW);
-    let mut builder = http2::builder(limits.max_streams, message.max(http2::MIN_HEADER_SIZE));
-    builder
-        .initial_window_size(message.max(DEFAULT_WINDOW))
-        .initial_connection_window_size(CONNECTION_WINDOW.max(message))
-        .data_frame_budget(calls.saturating_mul(SMALL_FRAMES_PER_CALL * SMALL_FRAME));
-    builder
 }
 
 /// The certificates in the bytes of a call's stream, received in pieces of `size` bytes. For

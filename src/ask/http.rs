@@ -1,10 +1,11 @@
-//! Questions over HTTP: nginx, Traefik, Caddy, Envoy's HTTP service. HTTP/1.0, HTTP/1.1, and HTTP/2
-//! without TLS negotiation.
+//! Questions over HTTP: nginx, Traefik, Caddy, Envoy's HTTP service, and the webhooks of a CA.
+//! HTTP/1.0, HTTP/1.1, and HTTP/2 without TLS negotiation.
 //!
 //! Every request is a question, whatever its method and path, because a host may pass its client's
-//! on. Only its fields are read, never its body. The answer is 200 or 403. Nothing that a client
-//! can cause is an error of HTTP, because hosts may admit on errors: a head that cannot be read is
-//! a 403, too, and the connection is closed then.
+//! on. The fields of a host have the certificate, and the answer is 200 or 403. The body of a webhook
+//! has the key, and the body of the response has the answer. Nothing that a client can cause is an
+//! error of HTTP, because hosts may admit on errors: a head that cannot be read is denied as well,
+//! and the connection is closed then.
 //!
 //! | step | module |
 //! | --- | --- |
@@ -12,12 +13,16 @@
 //! | The head of a request is parsed. | `head` |
 //! | Requests over HTTP/2 are served. | `streams` |
 //! | The client's certificate is read from the configured fields. | `fields` |
+//! | The keys are read from the body of a webhook. | `step_ca`, `admission`, `requested_keys` |
 //! | The answer becomes a response. | `response` |
 
+mod admission;
 mod fields;
 mod head;
 mod http1;
+mod requested_keys;
 mod response;
+mod step_ca;
 mod streams;
 
 use std::rc::Rc;
@@ -28,50 +33,62 @@ use keygate_core::spki;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tracing::debug;
 
-use self::fields::{QuestionFields, RequestFields};
+use self::fields::{HttpRequest, QuestionFields};
 pub use self::head::lengths;
 use self::response::HttpAnswer;
 use super::connection::AskConnection;
 use super::question::{Answer, ClientQuestion, Presented, Unusable};
-use crate::config::{AuthorizerConfig, CertificateSource, ClientAuthMode};
+use crate::config::{AuthorizerConfig, AuthorizerProtocol, CertificateSource, ClientAuthMode};
 
 /// The commonest fault of a configuration of Traefik.
 const NOT_FROM_TRAEFIK: Unusable = Unusable::Malformed(
     "no X-Forwarded-Tls-Client-Cert: the client has no certificate, or Traefik removed it because of trustForwardHeader: false",
 );
 
+/// The response to a request, or to one that cannot be read.
+type AnswerRequest = fn(&AskConnection, Result<HttpRequest<'_>, Unusable>) -> HttpAnswer;
+
 /// Serves the questions of one connection.
 pub(crate) async fn serve(
     stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
     connection: Rc<AskConnection>,
 ) {
-    let limits = connection.config().limits;
-    let answer_http1 = |fields: Result<RequestFields<'_>, Unusable>| {
-        let mut answer = answer(&connection, fields);
+    let (limits, protocol) = (connection.config().limits, connection.config().protocol);
+    let (answer, reads_body): (AnswerRequest, bool) = match protocol {
+        AuthorizerProtocol::ExtAuthz | AuthorizerProtocol::Http | AuthorizerProtocol::Spop => {
+            (answer, false)
+        }
+        AuthorizerProtocol::Admission => (admission::answer, true),
+        AuthorizerProtocol::StepCa => (step_ca::answer, true),
+    };
+    let answer_http1 = |request: Result<HttpRequest<'_>, Unusable>| {
+        let mut answer = answer(&connection, request);
         answer.closes = connection.makes_room();
         answer
     };
-    let input = BytesMut::new();
-    let upgraded = http1::serve(stream, input, limits, answer_http1, connection.closing()).await;
+    let (input, closing) = (BytesMut::new(), connection.closing());
+    let upgraded = http1::serve(stream, input, limits, reads_body, answer_http1, closing).await;
     let Some((stream, input)) = upgraded else { return };
-    let answer = |fields: Result<RequestFields<'_>, Unusable>| answer(&connection, fields);
-    if let Err(error) = streams::serve(stream, input, limits, answer, connection.closing()).await {
+    let (closing, asked) = (connection.closing(), Rc::clone(&connection));
+    let answer = move |request: Result<HttpRequest<'_>, Unusable>| answer(&asked, request);
+    let served = streams::serve(stream, input, limits, reads_body, answer, closing).await;
+    if let Err(error) = served {
         debug!(%error, "connection of an asker ended");
     }
 }
 
 /// The response to a request, or to one whose fields cannot be read.
-fn answer(connection: &AskConnection, fields: Result<RequestFields<'_>, Unusable>) -> HttpAnswer {
+fn answer(connection: &AskConnection, request: Result<HttpRequest<'_>, Unusable>) -> HttpAnswer {
     let received = std::time::Instant::now();
     let config = connection.config();
-    let fields = fields.map(|fields| QuestionFields::read(&config, fields));
+    let fields = request.map(|request| QuestionFields::read(&config, request.fields));
     let presented = match fields.as_ref().map(|fields| presented(fields, &config)) {
         Ok(presented) => presented,
         Err(unusable) => Presented::Unusable(*unusable),
     };
     let client = fields.as_ref().ok().and_then(QuestionFields::client);
     let accept = fields.as_ref().ok().and_then(|fields| fields.accept);
-    let question = ClientQuestion { received, presented, client, server_name: None };
+    let question = ClientQuestion { received, presented, client, server_name: None, object: None };
     let answer = connection.answer(&question);
     let cache_for = cache_time(&config, &answer, &question.presented);
     HttpAnswer::new(answer, &config.policy.header, accept, cache_for)

@@ -21,6 +21,8 @@ use keygate_wire::forward_io;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, sleep_until, timeout};
 
+use crate::config::AuthorizerLimits;
+
 /// Maximum time for the preface of a connection.
 const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -31,6 +33,19 @@ const DRAIN_PREFACE_TIMEOUT: Duration = Duration::from_secs(1);
 /// an error for the host, so this is more than hosts accept from a client by default: Envoy 60 KiB,
 /// Go 1 MiB.
 pub(super) const MIN_HEADER_SIZE: u32 = 2 << 20;
+
+/// Maximum and default of a flow-control window, in bytes (RFC 9113, section 6.9).
+const MAX_WINDOW: u32 = (1 << 31) - 1;
+const DEFAULT_WINDOW: u32 = (1 << 16) - 1;
+
+/// Flow-control window of a connection, in bytes. Data is read at once, so it does not bound
+/// messages.
+const CONNECTION_WINDOW: u32 = 4 << 20;
+
+/// Small DATA frames that may wait to be read, for each call that a connection may have.
+const SMALL_FRAMES_PER_CALL: usize = 16;
+/// Part of the budget of h2 that a small frame uses up, in bytes.
+const SMALL_FRAME: usize = 256;
 
 /// Maximum time between the GOAWAY to an idle peer and the end of the connection.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
@@ -58,6 +73,18 @@ pub(super) fn builder(max_streams: u32, max_header_size: u32) -> Builder {
         // A question costs its answer at once, so that resets leave no work behind (CVE-2025-8671).
         // The default ends a connection after 1,024 questions whose rest was not discarded in time.
         .max_local_error_reset_streams(None);
+    builder
+}
+
+/// The settings of a protocol that reads messages of at most `max_size` bytes.
+pub(super) fn message_builder(limits: AuthorizerLimits, max_size: usize) -> Builder {
+    let calls = usize::try_from(limits.max_streams).unwrap_or(usize::MAX);
+    let message = u32::try_from(max_size).unwrap_or(u32::MAX).min(MAX_WINDOW);
+    let mut builder = builder(limits.max_streams, message.max(MIN_HEADER_SIZE));
+    builder
+        .initial_window_size(message.max(DEFAULT_WINDOW))
+        .initial_connection_window_size(CONNECTION_WINDOW.max(message))
+        .data_frame_budget(calls.saturating_mul(SMALL_FRAMES_PER_CALL * SMALL_FRAME));
     builder
 }
 

@@ -25,6 +25,8 @@ pub(crate) struct ClientQuestion<'a> {
     pub(crate) client: Option<IpAddr>,
     /// SNI of the client, for logs.
     pub(crate) server_name: Option<&'a str>,
+    /// The object that the question is about if it is no client, for logs.
+    pub(crate) object: Option<&'a str>,
 }
 
 /// The certificates of the client in a question.
@@ -33,6 +35,8 @@ pub(crate) enum Presented<'a> {
     /// The client's certificate, then its issuers as far as the host sends them: 1 to
     /// [`MAX_CERTIFICATES`].
     Chain(SmallVec<[CertificateDer<'a>; 2]>),
+    /// The object that is to be stored has no key. It is allowed without a judgement.
+    NoKey,
     /// The host states that the client has no certificate.
     None,
     /// The question cannot be judged and is denied, whatever the policy.
@@ -94,6 +98,9 @@ pub(crate) struct Answer {
     pub(crate) status: HeaderValue,
     /// The reason for a denial, in words for the client.
     pub(crate) reason: Option<&'static str>,
+    /// The finding about a key that a certificate is requested for, in words for the applicant;
+    /// `None` if there is none.
+    pub(crate) finding: Option<String>,
     /// Name and revision of the filter that has the key.
     pub(crate) filter: Option<(Arc<str>, u32)>,
     /// Whether the answer may change with time alone, so that no host may use it again.

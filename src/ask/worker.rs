@@ -37,8 +37,8 @@ pub(crate) struct AskContext {
 pub(crate) struct AskWorker {
     current: RefCell<arc_swap::Cache<Current, Arc<Snapshot>>>,
     metrics: WorkerMetrics,
-    /// By the id of the authorizer.
-    authorizers: RefCell<HashMap<usize, Rc<AuthorizerMetrics>>>,
+    /// By the id of the authorizer, and the moment at which it judges.
+    authorizers: RefCell<HashMap<(usize, &'static str), Rc<AuthorizerMetrics>>>,
     pub(super) recent: Option<RecentShard>,
     pub(super) log: RefusalLog,
     pub(super) inquiry: Inquiry,
@@ -109,9 +109,10 @@ impl AskWorker {
 
     pub(super) fn metrics_of(&self, authorizer: &Authorizer) -> Rc<AuthorizerMetrics> {
         let mut authorizers = self.authorizers.borrow_mut();
+        let (name, stage) = (&authorizer.config.name, authorizer.config.protocol.stage());
         let metrics = authorizers
-            .entry(authorizer.id)
-            .or_insert_with(|| Rc::new(self.metrics.authorizer(&authorizer.config.name)));
+            .entry((authorizer.id, stage.as_str()))
+            .or_insert_with(|| Rc::new(self.metrics.authorizer(name, stage)));
         Rc::clone(metrics)
     }
 }

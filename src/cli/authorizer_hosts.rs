@@ -48,6 +48,7 @@ const HAPROXY: [HostFile; 4] = [
 const INGRESS_NGINX: HostFile =
     host_file!("ingress-nginx, not run by the tests", "snippets/ingress-nginx.yaml");
 const NGINX: HostFile = host_file!("nginx", "nginx/nginx.conf");
+const STEP_CA: HostFile = host_file!("step-ca, not run by the tests", "snippets/step-ca.sh");
 const TRAEFIK: [HostFile; 2] = [
     host_file!("Traefik (entry point)", "traefik/traefik.yaml"),
     host_file!("Traefik", "traefik/dynamic.yaml"),
@@ -60,6 +61,9 @@ pub(super) fn snippets(config: &AuthorizerConfig) -> Vec<(String, String)> {
         (AuthorizerProtocol::ExtAuthz, CertificateSource::Xfcc) => &[ENVOY_XFCC],
         (AuthorizerProtocol::ExtAuthz, _) => &[ENVOY, ENVOY_NETWORK],
         (AuthorizerProtocol::Spop, _) => &HAPROXY,
+        (AuthorizerProtocol::StepCa, _) => &[STEP_CA],
+        // The manifests are in deploy/kubernetes/admission.
+        (AuthorizerProtocol::Admission, _) => &[],
         (AuthorizerProtocol::Http, source) => match source {
             CertificateSource::ClientCert
             | CertificateSource::Header { encoding: Rfc9440, verify: None, .. } => &[CADDY],
@@ -72,6 +76,7 @@ pub(super) fn snippets(config: &AuthorizerConfig) -> Vec<(String, String)> {
             CertificateSource::Traefik => &TRAEFIK,
             CertificateSource::Argument
             | CertificateSource::Attributes
+            | CertificateSource::Body
             | CertificateSource::Header { .. }
             | CertificateSource::Xfcc => &[],
         },
@@ -169,8 +174,8 @@ mod tests {
     use super::*;
     use crate::config::Config;
 
-    const FILES: [HostFile; 7] =
-        [NGINX, CADDY, ENVOY, ENVOY_NETWORK, ENVOY_XFCC, ENVOY_HTTP, INGRESS_NGINX];
+    const FILES: [HostFile; 8] =
+        [NGINX, CADDY, ENVOY, ENVOY_NETWORK, ENVOY_XFCC, ENVOY_HTTP, INGRESS_NGINX, STEP_CA];
 
     fn files() -> impl Iterator<Item = HostFile> {
         FILES.into_iter().chain(HAPROXY).chain(TRAEFIK)

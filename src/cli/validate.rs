@@ -5,7 +5,7 @@ mod json;
 
 use std::path::Path;
 
-use keygate_core::guard::Policy;
+use keygate_core::guard::{JudgedAt, Policy};
 use keygate_core::tls::AnchorCounts;
 use keygate_core::unix_time::{self, dated};
 
@@ -299,6 +299,7 @@ fn lines_of_authorizer(config: &AuthorizerConfig) -> Vec<String> {
     let AuthorizerConfig { name, protocol, listen, certificate_from, .. } = config;
     let verified = match config.client_auth.has_cas() {
         true => "verified by keygate",
+        false if protocol.stage() == JudgedAt::Requested => "before a certificate exists",
         false => "verified by the host",
     };
     let (protocol, actions) = (protocol.as_str(), actions(&config.policy.decisions));

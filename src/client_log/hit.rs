@@ -64,8 +64,7 @@ impl RefusalLog {
         chain: &[&CertificateDer<'_>],
         judgement: &Judgement,
     ) {
-        let judged_at = JudgedAt::Asked;
-        let (address, authorizer) = (asked.client, asked.authorizer);
+        let (address, authorizer, judged_at) = (asked.client, asked.authorizer, asked.stage);
         let hit = RecentHit::new(address, authorizer, chain, judgement, judged_at);
         self.log_and_remember(hit, &HitPeer::Asker(asked), outcome(judgement, judged_at));
     }
@@ -93,7 +92,7 @@ impl RefusalLog {
         judgement: &Judgement,
     ) {
         let (address, authorizer) = (asked.client, asked.authorizer);
-        let hit = RecentHit::new(address, authorizer, chain, judgement, JudgedAt::Asked);
+        let hit = RecentHit::new(address, authorizer, chain, judgement, asked.stage);
         self.log_and_remember(hit.with_server_auth(), &HitPeer::Asker(asked), FOR_SERVERS);
     }
 
@@ -152,6 +151,7 @@ fn log_hit(peer: &HitPeer<'_>, hit: &RecentHit, outcome: &str, left_out: u64) {
         LoggedClient::new(hit.client.as_ref());
     let found = &hit.source;
     let proof_of_key = found.proof.as_deref();
+    let is_proved_to_host = hit.stage == JudgedAt::Asked.as_str();
     warn!(
         target: "keygate::client_key",
         peer = peer.map(tracing::field::display),
@@ -159,6 +159,7 @@ fn log_hit(peer: &HitPeer<'_>, hit: &RecentHit, outcome: &str, left_out: u64) {
         asker = asked.map(|asked| tracing::field::display(asked.asker)),
         client = asked.and_then(|asked| asked.client).map(tracing::field::display),
         sni = asked.and_then(|asked| asked.sni).map(bounded),
+        object = asked.and_then(|asked| asked.object).map(bounded),
         subject,
         issuer,
         serial,
@@ -178,8 +179,8 @@ fn log_hit(peer: &HitPeer<'_>, hit: &RecentHit, outcome: &str, left_out: u64) {
         found_subject = found.found_subject,
         found_fingerprint = found.found_fingerprint,
         encoding = found.encoding,
-        proof = if asked.is_some() { Some("host") } else { proof_of_key },
-        key_proof = proof_of_key.filter(|_| asked.is_some()),
+        proof = if is_proved_to_host { Some("host") } else { proof_of_key },
+        key_proof = proof_of_key.filter(|_| is_proved_to_host),
         false_positive_ratio = found.false_positive_ratio,
         left_out,
         "client {outcome}"

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use hyper::header::HeaderName;
 use ipnet::IpNet;
-use keygate_core::guard::AllowRules;
+use keygate_core::guard::{AllowRules, JudgedAt};
 use keygate_core::tls::ServerSettings;
 
 use super::keys::{table, words};
@@ -38,6 +38,8 @@ pub struct AuthorizerConfig {
     pub address_from: Option<HeaderName>,
     /// Time for which the host may cache an answer. HTTP only. Default: 0, not at all.
     pub cache_for: Duration,
+    /// The webhooks of step-ca that ask. Only step-ca has any.
+    pub webhooks: Vec<WebhookConfig>,
     /// Peers that may ask. Default: all that can connect.
     pub askers: AskersConfig,
     /// TLS towards askers; `None` uses none.
@@ -67,7 +69,8 @@ impl AuthorizerConfig {
         let ClientChecks { trust_anchors, cas, intermediates, crls, .. } = &self.client_auth;
         let cas = trust_anchors.iter().chain(cas.iter().map(|ca| &ca.file));
         let clients = cas.chain(intermediates).chain(crls.iter().map(|crl| &crl.path));
-        tls.chain(clients).map(PathBuf::as_path).collect()
+        let secrets = self.webhooks.iter().map(|webhook| &webhook.secret);
+        tls.chain(clients).chain(secrets).map(PathBuf::as_path).collect()
     }
 }
 
@@ -83,19 +86,31 @@ table! {
         pub(super) socket_group: Option<SocketGroup> => AtOnce
             "Group of the Unix socket, as a name in `/etc/group` or as a number. keygate must be a member of it. An unknown group is an error. Without the key a reload leaves the group as it is.",
         pub(super) protocol: AuthorizerProtocol => AtOnce
-            "`http`: 200 or 403. `ext-authz`: `envoy.service.auth.v3.Authorization/Check` over gRPC. `spop`: HAProxy's SPOP 2.0. A change closes the connections of the old protocol.",
+            "`http`: 200 or 403. `ext-authz`: `envoy.service.auth.v3.Authorization/Check` over gRPC. `spop`: HAProxy's SPOP 2.0. `step-ca`: an AUTHORIZING webhook of step-ca. `admission`: a validating admission webhook of Kubernetes. A change closes the connections of the old protocol.",
         pub(super) certificate_from: Option<CertificateSource> => NextRequest
-            r#"The one place of the client's certificate, required with `http`. `http`: `"client-cert"` (RFC 9440), `"xfcc"`, `"traefik"`, `"ingress-nginx"`, or `{ header = "X-SSL-Cert", encoding = "escaped-pem", verify = "X-SSL-Verify" }` with the encodings `escaped-pem`, `base64-der` and `rfc9440`. `ext-authz`: `"attributes"`, the default there, or `"xfcc"`. `spop`: always the argument `cert`; the key is an error."#,
+            r#"The one place of the client's certificate, required with `http`. `http`: `"client-cert"` (RFC 9440), `"xfcc"`, `"traefik"`, `"ingress-nginx"`, or `{ header = "X-SSL-Cert", encoding = "escaped-pem", verify = "X-SSL-Verify" }` with the encodings `escaped-pem`, `base64-der` and `rfc9440`. `ext-authz`: `"attributes"`, the default there, or `"xfcc"`. `spop`: always the argument `cert`; the key is an error. `step-ca` and `admission`: always the body; the key is an error."#,
         pub(super) address_from: Option<HeaderName> as Option<CertificateHeader> => NextRequest
             "`http`: header with the address of the client, for logs and the report. The other protocols have the address.",
         pub(super) cache_for: Duration as DurationText = "0s" => NextRequest
             r#"`http`: an answer has `Cache-Control: max-age` with this time; `"0s"`: `no-store`. A cached answer outlives a reload."#,
+        pub(super) webhooks: Vec<WebhookConfig> = [],
         pub(super) askers: AskersConfig = {},
         pub(super) tls: Option<AuthorizerTls>,
         pub(super) client_auth: ClientChecks = {},
         pub(super) limits: AuthorizerLimits = {},
         pub(super) policy: PolicyConfig as AskedPolicy = {} =>
             r#"Every key of [`policy`](#policy) for this authorizer only, except `reject_with` and `evict_within`, which are errors here: the host has the connections. Keys that are absent have the value of `policy`. `judge = "chain"` needs `client_auth.trust_anchors`, because a question may lack issuers of the client."#,
+    }
+}
+
+table! {
+    /// A webhook of step-ca.
+    #[derive(Clone, PartialEq, Eq)]
+    pub struct WebhookConfig "An array of tables, 1 to 64 with `protocol = \"step-ca\"`: the webhooks whose questions are answered. `step ca provisioner webhook add` prints both values." {
+        pub id: String as Name => NextRequest
+            "The id of the webhook, which a question has in `X-Smallstep-Webhook-ID`.",
+        pub secret: PathBuf => NextRequest
+            "File with the signing secret of the webhook in base64, 16 to 1,024 bytes. A question without its HMAC-SHA256 in `X-Smallstep-Signature` is denied.",
     }
 }
 
@@ -160,12 +175,16 @@ pub enum SocketGroup {
 words! {
     /// The protocol of an authorizer.
     pub enum AuthorizerProtocol {
+        /// The validating admission webhooks of Kubernetes.
+        Admission = "admission",
         /// Envoy's gRPC service `envoy.service.auth.v3.Authorization`.
         ExtAuthz = "ext-authz",
         /// HTTP/1.0, HTTP/1.1 or HTTP/2: 200 or 403.
         Http = "http",
         /// HAProxy's Stream Processing Offload Protocol, version 2.0.
         Spop = "spop",
+        /// The webhooks of step-ca that decide before it issues a certificate.
+        StepCa = "step-ca",
     }
 }
 
@@ -174,8 +193,19 @@ impl AuthorizerProtocol {
     fn alpn(self) -> &'static [AlpnProtocol] {
         match self {
             Self::ExtAuthz => &[AlpnProtocol::H2],
-            Self::Http => &[AlpnProtocol::H2, AlpnProtocol::Http11],
+            Self::Admission | Self::Http | Self::StepCa => {
+                &[AlpnProtocol::H2, AlpnProtocol::Http11]
+            }
             Self::Spop => &[],
+        }
+    }
+
+    /// The moment at which the keys of its questions are judged.
+    #[must_use]
+    pub fn stage(self) -> JudgedAt {
+        match self {
+            Self::ExtAuthz | Self::Http | Self::Spop => JudgedAt::Asked,
+            Self::Admission | Self::StepCa => JudgedAt::Requested,
         }
     }
 }
@@ -187,6 +217,8 @@ pub enum CertificateSource {
     Argument,
     /// `attributes.source.certificate` of an ext-authz request.
     Attributes,
+    /// The body of a question about a certificate that a CA has not issued yet.
+    Body,
     /// `Client-Cert` and `Client-Cert-Chain` (RFC 9440).
     ClientCert,
     /// A header with one certificate.
@@ -212,6 +244,7 @@ impl fmt::Display for CertificateSource {
         match self {
             Self::Argument => formatter.write_str("argument cert"),
             Self::Attributes => formatter.write_str("attributes"),
+            Self::Body => formatter.write_str("body"),
             Self::ClientCert => formatter.write_str("client-cert"),
             Self::Header { header, encoding, .. } => {
                 write!(formatter, "{header} ({})", encoding.as_str())
@@ -343,7 +376,7 @@ table! {
         pub max_streams: u32 as QuestionCount = 1000 => NewConnections
             "Maximum concurrent questions on one connection. Envoy uses one connection for each of its threads.",
         pub max_question_size: u32 as QuestionSize = "64KiB" => NewConnections
-            "Maximum size of a header section, a gRPC message or a SPOP frame. A larger question is denied.",
+            "Maximum size of a header section, a body, a gRPC message or a SPOP frame. A larger question is denied.",
         pub idle_timeout: Duration as Positive = "10m" => NewConnections
             "Maximum time without a question; the connection is closed after it.",
     }

@@ -69,6 +69,7 @@ fn add(
             "" => key.name.to_owned(),
             outer => format!("{outer}.{}", key.name),
         };
+        let applies = applies(document, path, key.name);
         let (name, path) = (inside(&name), inside(path));
         match document.value(&path) {
             Some((DeValue::Array(tables), _)) => {
@@ -77,7 +78,7 @@ fn add(
                 }
             }
             // A list without tables, or a table that is off.
-            None if key.default != Some("{}") => {}
+            None if key.default != Some("{}") || !applies => {}
             Some(_) | None => add(document, inner, format!("[{name}]"), &path, found),
         }
     }
@@ -99,6 +100,12 @@ fn value(document: &Document<'_>, table: &str, key: &Key) -> Option<EffectiveVal
         let value = default_json(&toml)?;
         Some(EffectiveValue { key: key.name, toml, value, line: None })
     })
+}
+
+/// Whether a table has an effect in the table at `path`.
+fn applies(document: &Document<'_>, path: &str, name: &str) -> bool {
+    let protocol = document.value(&format!("{path}.protocol")).and_then(|(it, _)| it.as_str());
+    name != "client_auth" || !protocol.is_some_and(|it| matches!(it, "admission" | "step-ca"))
 }
 
 /// The default of a key in a table; `None` if it is off or is for other tables only.

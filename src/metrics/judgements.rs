@@ -50,7 +50,10 @@ impl JudgementMetrics {
             (Decision::Reject, JudgedAt::Reload) => KeyAction::Evict,
             (
                 Decision::Reject,
-                JudgedAt::Asked | JudgedAt::FullHandshake | JudgedAt::Resumption,
+                JudgedAt::Asked
+                | JudgedAt::FullHandshake
+                | JudgedAt::Requested
+                | JudgedAt::Resumption,
             ) => KeyAction::Reject,
         };
         self.actions.of(action).inc();
@@ -89,11 +92,11 @@ mod tests {
     /// The lines of a scrape about judgements that are not zero, after one of a client.
     fn counted(judged_at: JudgedAt, decision: Decision, names: NameCheck) -> Vec<String> {
         let control = ControlMetrics::new().unwrap();
-        let worker = WorkerMetrics::new(&["orders"], &["edge"]).unwrap();
+        let worker = WorkerMetrics::new(&["orders"], &[("edge", JudgedAt::Asked)]).unwrap();
         let verdict = Verdict::Unchecked;
         let judgement = Judgement { reason: verdict.kind(), verdict, decision, names };
         worker.service("orders").judgements.count(judged_at, &judgement);
-        worker.authorizer("edge").judgements.count(judged_at, &judgement);
+        worker.authorizer("edge", JudgedAt::Asked).judgements.count(judged_at, &judgement);
         let text = Exposition::new(&control, &[worker]).render().unwrap();
         let is_of_judgement =
             |line: &&str| ["_key_", "_name_"].iter().any(|part| line.contains(part));

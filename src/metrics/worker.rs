@@ -104,12 +104,15 @@ pub(super) struct NamedSeries {
 }
 
 impl WorkerMetrics {
-    /// Registers all series of one worker, at zero, for the services and authorizers with these
-    /// names.
+    /// Registers all series of one worker, at zero, for the services with these names, and for
+    /// authorizers with the moment at which they judge.
     ///
     /// # Errors
     /// Returns an error if two series have the same name.
-    pub fn new(services: &[&str], authorizers: &[&str]) -> Result<Self, prometheus::Error> {
+    pub fn new(
+        services: &[&str],
+        authorizers: &[(&str, JudgedAt)],
+    ) -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
         let named = NamedSeries {
             services: ServiceSeries::register(&registry)?,
@@ -127,7 +130,7 @@ impl WorkerMetrics {
             TraceSeries::register(&registry)?.handles(&[]),
         );
         services.iter().for_each(|service| drop(metrics.service(service)));
-        authorizers.iter().for_each(|authorizer| drop(metrics.authorizer(authorizer)));
+        authorizers.iter().for_each(|(name, stage)| drop(metrics.authorizer(name, *stage)));
         Ok(metrics)
     }
 
@@ -153,11 +156,12 @@ impl WorkerMetrics {
         services.handles(&[name], judgements.handles(name, &stages))
     }
 
-    /// The series of the authorizer with this name; at zero if they are new.
+    /// The series of the authorizer with this name, which judges keys at this moment; at zero if
+    /// they are new.
     #[must_use]
-    pub fn authorizer(&self, name: &str) -> AuthorizerMetrics {
+    pub fn authorizer(&self, name: &str, stage: JudgedAt) -> AuthorizerMetrics {
         let NamedSeries { authorizers, judgements, .. } = &self.named;
-        authorizers.handles(&[name], judgements.handles(name, &[JudgedAt::Asked]))
+        authorizers.handles(&[name], judgements.handles(name, &[stage]))
     }
 }
 

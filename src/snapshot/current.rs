@@ -11,6 +11,7 @@ use keygate_core::tls::{ClientVerifier, ServerConfigs};
 use super::routes::Routes;
 use crate::config::{AuthorizerConfig, ListenAddress, Networks, Protocol, ServiceConfig};
 use crate::sources::LastQuestion;
+use crate::sources::webhook_keys::WebhookKeys;
 
 /// The snapshot in use. Loading it never blocks.
 pub type Current = Arc<ArcSwap<Snapshot>>;
@@ -58,6 +59,8 @@ pub struct Authorizer {
     pub client_verifier: Option<Arc<ClientVerifier>>,
     /// TLS towards askers; `None` uses none.
     pub tls: Option<AskerTls>,
+    /// The keys of the webhooks that ask.
+    pub(crate) webhooks: WebhookKeys,
     /// When the authorizer was asked last.
     pub last_question: LastQuestion,
 }

@@ -9,10 +9,13 @@ use keygate_core::tls::CertificateRole;
 
 use crate::config::{
     AuthorizerConfig, BoundCa, ClientAuthMode, Config, CredentialOwner, CrlConfig, ExpiredCrl,
-    OpenAccess, Protocol, RevocationDepth, ServiceConfig, UpstreamTlsConfig,
+    OpenAccess, Protocol, RevocationDepth, ServiceConfig, UpstreamTlsConfig, WebhookConfig,
 };
 use crate::sources::client_keys::{CAS, TRUST_ANCHORS};
 use crate::sources::credential_unit::CredentialUnit;
+
+/// The configuration key that names the files with the secrets of webhooks.
+pub(super) const WEBHOOKS: &str = "webhooks";
 
 /// The certificate and key files of a service or an authorizer, and how they are used.
 #[derive(Debug, Clone, Copy)]
@@ -26,6 +29,8 @@ pub(crate) struct CredentialFiles<'a> {
     pub(super) server_names: &'a [String],
     /// The CAs of the peers that ask an authorizer.
     pub(super) asker_ca: Option<&'a Path>,
+    /// The webhooks of step-ca, each with the file of its secret.
+    pub(super) webhooks: &'a [WebhookConfig],
     /// The CAs of clients; an authorizer may trust the verification of the host instead.
     pub(super) trust_anchors: Option<&'a Path>,
     /// The CAs of clients that may vouch for some names only.
@@ -73,6 +78,7 @@ impl<'a> CredentialFiles<'a> {
             (CredentialUnit::Crls, !self.crls.is_empty()),
             (CredentialUnit::Server, self.server.is_some()),
             (CredentialUnit::Upstream, self.upstream.is_some()),
+            (CredentialUnit::Webhooks, !self.webhooks.is_empty()),
         ];
         units.into_iter().filter_map(|(unit, is_configured)| is_configured.then_some(unit))
     }
@@ -173,6 +179,7 @@ fn files_of_service(config: &ServiceConfig) -> CredentialFiles<'_> {
         alternative: config.tls.alternative.as_ref().map(|it| (&*it.certificate, &*it.private_key)),
         server_names: &config.server_names,
         asker_ca: None,
+        webhooks: &[],
         trust_anchors: clients.trust_anchors.as_deref(),
         bound_cas: &clients.cas,
         policy: &config.policy.decisions,
@@ -198,6 +205,7 @@ fn files_of_authorizer(config: &AuthorizerConfig) -> CredentialFiles<'_> {
         alternative: None,
         server_names: &[],
         asker_ca: tls.and_then(|tls| tls.client_ca.as_deref()),
+        webhooks: &config.webhooks,
         trust_anchors: clients.trust_anchors.as_deref(),
         bound_cas: &clients.cas,
         policy: &config.policy.decisions,

@@ -19,6 +19,7 @@ use super::service_credentials::{
 };
 use super::source_set::Source;
 use super::waiting::Guarded;
+use super::webhook_keys::WebhookKeys;
 use crate::config::ExpiredCrl;
 use crate::metrics::ControlMetrics;
 use crate::saved_state::saved_credentials::SavedFile;
@@ -192,6 +193,12 @@ impl Source for CredentialSource {
                 |it| &mut it.upstream,
                 UpstreamCredentials::read,
             ),
+            self.refresh_unit(
+                CredentialUnit::Webhooks,
+                now,
+                |it| &mut it.webhooks,
+                |files, _| WebhookKeys::read(files),
+            ),
             // The writer of a file must not delay the expiry of a CRL.
             self.apply_crl_expiry(now),
         ]
@@ -201,7 +208,7 @@ impl Source for CredentialSource {
         let it = &self.credentials;
         let own = [it.server.paths(), it.alternative.paths()];
         let others = [it.asker_ca.paths(), it.clients.paths(), it.upstream.paths()];
-        own.into_iter().chain(others).flatten()
+        own.into_iter().chain(others).chain([it.webhooks.paths()]).flatten()
     }
 }
 

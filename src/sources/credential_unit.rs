@@ -3,6 +3,7 @@
 use tracing::warn;
 
 use super::client_keys::CRLS;
+use super::credential_files::WEBHOOKS;
 use super::load_error::LoadError;
 use super::load_errors::LoadErrors;
 use super::rejection_reason::RejectionReason;
@@ -25,6 +26,8 @@ labels! {
         Server = "server",
         /// The CAs of the upstream, the client certificate for it and its private key.
         Upstream = "upstream",
+        /// The secrets of the webhooks that ask an authorizer.
+        Webhooks = "webhooks",
     }
 }
 
@@ -36,6 +39,7 @@ impl CredentialUnit {
     fn from_key(key: &str) -> Self {
         match key {
             CRLS => Self::Crls,
+            WEBHOOKS => Self::Webhooks,
             "tls.client_ca" => Self::AskerCa,
             key if key.starts_with("tls.alternative.") => Self::AlternativeServer,
             key if key.starts_with("client_auth.") => Self::ClientCa,
@@ -105,7 +109,8 @@ impl RejectedUnit {
             | CredentialUnit::AskerCa
             | CredentialUnit::ClientCa
             | CredentialUnit::Server
-            | CredentialUnit::Upstream => {
+            | CredentialUnit::Upstream
+            | CredentialUnit::Webhooks => {
                 metrics.record_credential_rejected(service, self.unit, self.reason);
             }
         }

@@ -111,6 +111,9 @@ pub enum CredentialError {
     /// The file cannot be read.
     #[error("{}", explain(.0))]
     Read(#[from] io::Error),
+    /// The secret of a webhook cannot be used.
+    #[error("not the base64 of 16 to 1,024 bytes; write the signing secret of the webhook alone")]
+    Secret,
     /// An update of CAs or CRLs waits for the decision of an operator.
     #[error(transparent)]
     Waits(#[from] NeedsOperator),
@@ -171,7 +174,7 @@ impl CredentialError {
             Self::Content(TlsFileError::CrlMissing { .. }) => RejectionReason::Issuer,
             Self::Content(TlsFileError::KeyMismatch) => RejectionReason::Key,
             Self::Content(_) if key == CRLS => RejectionReason::Encoding,
-            Self::Content(_) => RejectionReason::Content,
+            Self::Content(_) | Self::Secret => RejectionReason::Content,
             Self::NotDownloaded(_) | Self::Read(_) => RejectionReason::Io,
             Self::Waits(_) => RejectionReason::NewHits,
         }

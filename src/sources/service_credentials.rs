@@ -24,6 +24,7 @@ use crate::sources::load_error::LoadError;
 use crate::sources::load_errors::{LoadErrors, both};
 use crate::sources::private_key::ExposedKeyFile;
 use crate::sources::service_file::{KeyPair, ServiceFile};
+use crate::sources::webhook_keys::WebhookKeys;
 
 /// The certificates, keys, CAs and CRLs of a service or an authorizer: units of files with a last
 /// good value each, and what is built from them.
@@ -35,6 +36,8 @@ pub(crate) struct ServiceCredentials {
     pub(super) alternative: LastGood<Option<KeyPair>>,
     /// The CAs of the peers that ask an authorizer.
     pub(crate) asker_ca: LastGood<Option<Arc<TrustAnchors>>>,
+    /// The keys of the webhooks that ask an authorizer.
+    pub(crate) webhooks: LastGood<WebhookKeys>,
     /// The CAs of clients, and their CRLs.
     pub(super) clients: LastGood<ClientAuth>,
     /// The credentials for the upstream; `None` if it does not use TLS.
@@ -86,11 +89,15 @@ impl ServiceCredentials {
         let upstream = load(files.of_upstream(), context, upstream);
         let asker_ca = files.asker_ca.into_iter().map(ToOwned::to_owned).collect();
         let asker_ca = load(asker_ca, context, || read_asker_ca(files));
-        let loaded = both(both(server, clients), both(upstream, asker_ca))?;
-        let (((server, alternative), (clients, rejection)), (upstream, asker_ca)) = loaded;
+        let secrets = files.webhooks.iter().map(|webhook| webhook.secret.clone()).collect();
+        let webhooks = load(secrets, context, || WebhookKeys::read(files));
+        let askers = both(asker_ca, webhooks);
+        let loaded = both(both(server, clients), both(upstream, askers))?;
+        let (((server, alternative), (clients, rejection)), (upstream, askers)) = loaded;
+        let (asker_ca, webhooks) = askers;
         let client_verifier = None;
         let mut credentials =
-            Self { server, alternative, asker_ca, clients, upstream, client_verifier };
+            Self { server, alternative, asker_ca, webhooks, clients, upstream, client_verifier };
         fn settings<'a>(files: CredentialFiles<'a>) -> impl PartialEq + use<'a> {
             let cas = (files.trust_anchors, files.bound_cas, files.accept_server_auth_until);
             let rules = files.rules().map(AllowRules::kinds);

@@ -68,7 +68,11 @@ mod authorizers {
     mod nginx;
     mod questions;
     mod reload;
+    mod reviewed_secrets;
+    mod reviews;
     mod spop;
+    mod step_ca;
+    mod step_ca_webhooks;
     mod traefik;
     mod upgrades;
     mod verification;

@@ -18,3 +18,4 @@ mod drained_instances;
 mod revocation;
 mod swap;
 mod watcher;
+mod webhooks;

@@ -37,7 +37,10 @@ impl Authorizer {
     pub fn of(host: &str) -> Self {
         let pki = Pki::new();
         let [good, lost] = ["good", "lost"].map(|name| pki.client(name, Kind::P256));
-        let page = format!("deploy/authorizer/{host}/keygate.toml");
+        let page = match host {
+            "admission" => "deploy/kubernetes/admission/keygate.toml".to_owned(),
+            host => format!("deploy/authorizer/{host}/keygate.toml"),
+        };
         let configuration: Table = std::fs::read_to_string(page).unwrap().parse().unwrap();
         let socket = pki.path("ask.sock");
         let verifies = configuration["authorizers"][0].get("client_auth").is_some();

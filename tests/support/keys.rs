@@ -119,14 +119,17 @@ pub fn with(example: &Table, key: &str, value: Option<Value>) -> Table {
     let mut table = &mut changed;
     for name in tables.split('.').filter(|name| !name.is_empty()) {
         let inner = table.entry(name).or_insert_with(|| match name {
-            "cas" => Value::Array(Vec::new()),
+            "cas" | "webhooks" => Value::Array(Vec::new()),
             _ => Value::Table(Table::new()),
         });
         if let Value::Array(tables) = &mut *inner
             && tables.is_empty()
         {
-            let bound: Table = "file = \"ca.pem\"\nspiffe = [\"example.org\"]".parse().unwrap();
-            tables.push(Value::Table(bound));
+            let first = match name {
+                "webhooks" => "id = \"a\"\nsecret = \"a.secret\"",
+                _ => "file = \"ca.pem\"\nspiffe = [\"example.org\"]",
+            };
+            tables.push(Value::Table(first.parse().unwrap()));
         }
         let table_inside = if inner.is_array() {
             inner.as_array_mut().unwrap()[0].as_table_mut()

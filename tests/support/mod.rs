@@ -53,6 +53,7 @@ pub mod terminal;
 pub mod threads;
 pub mod wait;
 pub mod weak_keys;
+pub mod webhook;
 
 use std::path::Path;
 use std::process::{Command, Output};

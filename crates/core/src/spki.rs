@@ -23,7 +23,7 @@ pub use digest::KeyDigest;
 pub use encoding::Encoding;
 #[cfg(feature = "key-stores")]
 pub use input::EncryptedStore;
-pub use input::{Damage, Finding, InputError, KeyScanner, keys_in};
+pub use input::{Damage, Finding, InputError, KeyScanner, keys_in, ssh_key};
 pub(crate) use related::MlDsa;
 pub use related::{
     PublicKey, RsaExponents, RsaNumbers, for_each_point_form, for_each_related, related,

@@ -21,6 +21,7 @@ mod key_exchange;
 mod key_ids;
 mod path;
 mod path_rules;
+mod request;
 mod server_config;
 mod sessions;
 mod settings;
@@ -54,6 +55,7 @@ pub use self::{
     handshake::{Handshake, RejectedClient},
     path::VerifiedPath,
     path_rules::{PathProblem, is_for_servers},
+    request::{RequestError, certificate_of_key, requested_certificate},
     settings::{AlpnProtocol, ExpiredCrl, RevocationDepth, ServerSettings, TlsVersion},
     trust_anchors::{AnchorCounts, AnchorKind, TrustAnchors, certificates, trust_anchors},
     verifier::{Deferral, KeyVerifier},

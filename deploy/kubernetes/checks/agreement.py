@@ -5,11 +5,13 @@ import tomllib
 from problems import expect
 from security import containers
 
-# The Secrets and ConfigMaps that an operator creates, with their keys. The pages create the first two.
+# The Secrets and ConfigMaps that an operator creates, with their keys. The pages create the first two, and
+# cert-manager the last one.
 SECRETS = {
     "orders-tls": ("tls.crt", "tls.key"),
     "clients-ca": ("ca.crt",),
     "database": ("tls.crt", "tls.key", "ca.crt"),
+    "keygate-admission-tls": ("tls.crt", "tls.key"),
 }
 CONFIG_MAPS = {"incident": ("deny.txt",)}
 
@@ -26,6 +28,8 @@ class Deployed:
         self.pod = self.template["spec"]
         self.keygate = next(one for one in containers(self.pod) if one["name"] == "keygate")
         self.config = tomllib.loads(self.config_text())
+        self.authorizers = self.config.get("authorizers", [])
+        self.services = self.config.get("services", [])
         self.admin_port = int(self.config["admin"]["listen"].rsplit(":", 1)[1])
 
     def of(self, *kinds: str) -> list[dict]:
@@ -56,6 +60,7 @@ def check(deployed: Deployed) -> None:
     _probes(deployed)
     _files(deployed)
     _grace_period(deployed)
+    _webhooks(deployed)
 
 
 def _references(deployed: Deployed) -> None:
@@ -104,7 +109,7 @@ def _ports(deployed: Deployed) -> None:
     where = deployed.name
     by_name = {port["name"]: port["containerPort"] for port in deployed.keygate["ports"]}
     listening = {}
-    for service in deployed.config["services"]:
+    for service in [*deployed.services, *deployed.authorizers]:
         host, port = service["listen"].rsplit(":", 1)
         expect(host == "0.0.0.0", where, f"{service['name']} listens on {host}, which other pods cannot reach")
         expect(int(port) >= 1024, where, f"{service['name']} needs a privilege for port {port}")
@@ -163,3 +168,34 @@ def _grace_period(deployed: Deployed) -> None:
         drain += max((hook.get("seconds", 0) for hook in hooks), default=0) + 10
     grace = deployed.pod["terminationGracePeriodSeconds"]
     expect(grace > drain, deployed.name, f"after {grace} s the pod is killed, and needs {drain} s")
+
+
+def _webhooks(deployed: Deployed) -> None:
+    """Checks that the API server reaches keygate, trusts its certificate, and stores nothing without its answer, and that
+    keygate can start without it."""
+    where = deployed.name
+    for configuration in deployed.of("ValidatingWebhookConfiguration"):
+        namespace, name = configuration["metadata"]["annotations"]["cert-manager.io/inject-ca-from"].split("/")
+        [certificate] = [one for one in deployed.of("Certificate") if one["metadata"]["name"] == name]
+        mounted = {volume.get("secret", {}).get("secretName") for volume in deployed.pod["volumes"]}
+        expect(certificate["metadata"]["namespace"] == namespace, where, f"{name} is not in {namespace}")
+        expect(certificate["spec"]["secretName"] in mounted, where, f"the certificate of {name} is not mounted")
+        issuers = [one["metadata"]["name"] for one in deployed.of("Issuer")]
+        for one in deployed.of("Certificate"):
+            expect(one["spec"]["issuerRef"]["name"] in issuers, where, f"there is no issuer of {one['metadata']['name']}")
+        for webhook in configuration["webhooks"]:
+            called = webhook["clientConfig"]["service"]
+            services = [one for one in deployed.of("Service") if one["metadata"]["name"] == called["name"]]
+            ports = [port["port"] for service in services for port in service["spec"]["ports"]]
+            expect(called["port"] in ports, where, f"{webhook['name']} calls port {called['port']} of {ports}")
+            expect(called["namespace"] == namespace, where, f"{webhook['name']} calls another namespace")
+            host = f"{called['name']}.{called['namespace']}.svc"
+            expect(host in certificate["spec"]["dnsNames"], where, f"the certificate is not for {host}")
+            expect(webhook["failurePolicy"] == "Fail", where, f"{webhook['name']} stores what keygate has not judged")
+            [rule] = webhook["rules"]
+            if rule["scope"] == "Namespaced":
+                [excluded] = webhook["namespaceSelector"]["matchExpressions"]
+                expect(excluded["operator"] == "NotIn" and {namespace, "kube-system"} <= set(excluded["values"]),
+                       where, f"{webhook['name']} matches what keygate needs to start")
+            else:
+                expect("kubelet" in str(webhook["matchConditions"]), where, f"{webhook['name']} keeps nodes out")

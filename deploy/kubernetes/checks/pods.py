@@ -5,6 +5,7 @@ This module replaces the cluster. It lays out volumes as the kubelet does, write
 and runs a server for each upstream.
 """
 
+import base64
 import functools
 import http.client
 import http.server
@@ -61,7 +62,8 @@ class _Pod:
         self.directory = directory
         self.running: list[Container] = []
         self.servers: list[http.server.HTTPServer] = []
-        names = [name for service in deployed.config["services"] for name in service.get("server_names", ["localhost"])]
+        names = [name for service in deployed.services for name in service.get("server_names", ["localhost"])]
+        names += [name for one in deployed.of("Certificate") for name in one["spec"].get("dnsNames", [])]
         subprocess.run([HERE.parent / "scene", KEYGATE, directory / "scene", *names], check=True)
         self.scene = directory / "scene"
         for created, named in (("server.pem", "orders.pem"), ("server.key", "orders.key"), ("ca.pem", "clients-ca.pem")):
@@ -126,7 +128,8 @@ class _Pod:
         return {name: self._with_source(text) for name, text in files.items()}
 
     def _with_source(self, configuration: str) -> str:
-        """The configuration with the server of this module as the source of every file."""
+        """The configuration with the server of this module as the source of every file, and its address as an asker."""
+        configuration = configuration.replace("askers = { from = [", 'askers = { from = ["127.0.0.0/8", ')
         for _, url in SOURCE.findall(configuration):
             expect(url.startswith("https://"), self.deployed.name, f"the URL of the filter is {url}")
         return SOURCE.sub(rf'\1"http://127.0.0.1:{self.servers[0].server_port}/filter"', configuration)
@@ -189,7 +192,7 @@ class _Pod:
 
     def _check_policy(self, keygate: Container) -> None:
         policy = self.deployed.config.get("policy", {})
-        for service in self.deployed.config["services"]:
+        for service in self.deployed.services:
             where = f"{self.deployed.name}, service {service['name']}"
             action = (policy | service.get("policy", {})).get("on_probable", "reject")
             expect(self._get(service, "good") == _admitted(service), where, "a good client is not admitted")
@@ -197,6 +200,31 @@ class _Pod:
             rejected = 403 if policy.get("reject_with") == "http-403" else None
             expect(status == (rejected if action == "reject" else _admitted(service)), where, f"a compromised key gets {status}")
             keygate.wait_for_line(f'"message":"client key {"rejected" if action == "reject" else "flagged"}"')
+        for authorizer in self.deployed.authorizers:
+            where = f"{self.deployed.name}, authorizer {authorizer['name']}"
+            action = (policy | authorizer.get("policy", {})).get("on_probable", "reject")
+            good, lost = (self._review(authorizer, client) for client in ("good", "lost"))
+            expect(good == {"uid": "a-uid", "allowed": True}, where, f"a good key gets {good}")
+            expect(lost["allowed"] == (action != "reject"), where, f"a compromised key gets {lost}")
+            expect(("warnings" in lost) == (action != "reject"), where, f"a compromised key gets {lost}")
+            keygate.wait_for_line(f'"message":"client key {"rejected" if action == "reject" else "flagged"}"')
+
+    def _review(self, authorizer: dict, client: str) -> dict:
+        """The response of keygate to the API server about a request for a certificate."""
+        request = base64.b64encode((self.scene / f"{client}.csr").read_bytes()).decode()
+        review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+            "uid": "a-uid", "operation": "CREATE", "name": client, "userInfo": {"username": "alice"},
+            "resource": {"group": "certificates.k8s.io", "version": "v1", "resource": "certificatesigningrequests"},
+            "object": {"spec": {"request": request, "signerName": "example.com/clients"}},
+        }}
+        [name] = [name for one in self.deployed.of("Certificate") for name in one["spec"].get("dnsNames", [])]
+        context = ssl.create_default_context(cafile=self.scene / "ca.pem")
+        port = int(authorizer["listen"].rsplit(":", 1)[1])
+        plain = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT)
+        connection = http.client.HTTPSConnection(name, port, context=context, timeout=TIMEOUT)
+        connection.sock = context.wrap_socket(plain, server_hostname=name)
+        connection.request("POST", "/", json.dumps(review), {"Content-Type": "application/json"})
+        return json.load(connection.getresponse())["response"]
 
     def _get(self, service: dict, client: str) -> int | None:
         """The status of the response, or None without a response."""
@@ -243,8 +271,11 @@ class _Pod:
         _swap(self.volumes[volume["name"]], files, 0o644, self.deployed.pod["securityContext"]["fsGroup"])
         keygate.wait_for_line('"message":"configuration loaded"')
         keygate.wait_for_line('"message":"snapshot in use"')
-        [*_, service] = self.deployed.config["services"]
-        expect(self._get(service, "lost") == _admitted(service), self.deployed.name, "the exception has no effect")
+        for service in self.deployed.services[-1:]:
+            expect(self._get(service, "lost") == _admitted(service), self.deployed.name, "the exception has no effect")
+        for authorizer in self.deployed.authorizers:
+            lost = self._review(authorizer, "lost")
+            expect(lost == {"uid": "a-uid", "allowed": True}, self.deployed.name, f"the exception has no effect: {lost}")
 
     def _check_shutdown(self, keygate: Container) -> None:
         grace = self.deployed.pod["terminationGracePeriodSeconds"]
@@ -277,7 +308,7 @@ class _Pod:
     def _hosts(self) -> str:
         lines = ["127.0.0.1 localhost"]
         inside = any("httpd" in str(one) for one in self.deployed.pod["containers"])
-        for service in self.deployed.config["services"]:
+        for service in self.deployed.services:
             for server in service["upstream"]["servers"]:
                 address = urllib.parse.urlsplit(server if "//" in server else f"//{server}")
                 lines.append(f"127.0.0.1 {address.hostname}")

@@ -13,7 +13,7 @@ from problems import expect
 HERE = pathlib.Path(__file__).resolve().parent.parent
 CHART = HERE / "helm/keygate"
 # The kustomizations that have pods. Each includes the component.
-KUSTOMIZATIONS = ("base", "sidecar", "overlays/example")
+KUSTOMIZATIONS = ("base", "sidecar", "overlays/example", "admission")
 # Arguments that the chart must reject, by a part of its error message.
 REJECTED = {
     "config has no filter or list with a source": ["--set-string", "config=[[filters]]"],

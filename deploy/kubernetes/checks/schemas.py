@@ -2,12 +2,17 @@
 
 import jsonschema
 import kubernetes_validate
+from cloudcoil.models.cert_manager import v1 as certificates
 from cloudcoil.models.prometheus_operator import v1 as monitoring
 
 from problems import expect
 
 VERSIONS = [f"1.{minor}" for minor in range(29, 38)]
-MONITORS = ("PodMonitor", "ServiceMonitor")
+# The resources of operators.
+KINDS = {
+    "cert-manager.io/v1": (certificates, "Certificate", "Issuer"),
+    "monitoring.coreos.com/v1": (monitoring, "PodMonitor", "ServiceMonitor"),
+}
 
 
 def _strict(schema):
@@ -22,14 +27,18 @@ def _strict(schema):
     return schema
 
 
-_monitors = {kind: _strict(getattr(monitoring, kind).model_json_schema()) for kind in MONITORS}
+_schemas = {
+    (version, kind): _strict(getattr(models, kind).model_json_schema())
+    for version, (models, *kinds) in KINDS.items()
+    for kind in kinds
+}
 
 
 def check(name: str, objects: list[dict]) -> None:
     for found in objects:
         where = f"{name}: {found['kind']} {found['metadata']['name']}"
-        if found["apiVersion"] == "monitoring.coreos.com/v1":
-            validator = jsonschema.Draft202012Validator(_monitors[found["kind"]])
+        if found["apiVersion"] in KINDS:
+            validator = jsonschema.Draft202012Validator(_schemas[found["apiVersion"], found["kind"]])
             for error in validator.iter_errors(found):
                 expect(False, where, f"{'.'.join(map(str, error.path))}: {error.message}")
             continue

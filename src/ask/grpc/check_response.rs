@@ -143,6 +143,7 @@ mod tests {
                 verdict: VerdictKind::Clean,
                 status: HeaderValue::from_static(status),
                 reason: None,
+                finding: None,
                 filter: None,
                 is_temporary: false,
             };

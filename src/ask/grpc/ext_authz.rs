@@ -115,6 +115,7 @@ impl ExtAuthz {
             presented,
             client: client.as_ref().and_then(|client| client.address),
             server_name: client.as_ref().and_then(DescribedClient::server_name),
+            object: None,
         };
         let answer = self.asker.answer(&question);
         check_response::encode(&answer, question.fingerprint(), &self.header(&config), || {

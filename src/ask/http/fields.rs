@@ -46,6 +46,24 @@ impl<'a> RequestFields<'a> {
             }
         }
     }
+
+    /// The value of the field with this name; `None` if there is none, or more than one.
+    pub(super) fn only(self, wanted: &str) -> Option<&'a [u8]> {
+        let (wanted, mut found) = (wanted.as_bytes(), FieldValue::Absent);
+        self.for_each(|name, value| {
+            if is_spelling_of(name, wanted) {
+                found.add(name.eq_ignore_ascii_case(wanted), value);
+            }
+        });
+        if let FieldValue::Once(value) = found { Some(value) } else { None }
+    }
+}
+
+/// A request, with its body if the protocol reads bodies.
+#[derive(Clone, Copy)]
+pub(super) struct HttpRequest<'a> {
+    pub(super) fields: RequestFields<'a>,
+    pub(super) body: &'a [u8],
 }
 
 /// The values of the fields that an authorizer reads.
@@ -77,8 +95,10 @@ impl<'a> FieldNames<'a> {
             CertificateSource::IngressNginx => ("ssl-client-cert", "", "ssl-client-verify"),
             CertificateSource::Traefik => ("x-forwarded-tls-client-cert", "", ""),
             CertificateSource::Xfcc => ("x-forwarded-client-cert", "", ""),
-            // The configuration permits neither with HTTP.
-            CertificateSource::Argument | CertificateSource::Attributes => ("", "", ""),
+            // The configuration permits none of them with a protocol that reads fields.
+            CertificateSource::Argument
+            | CertificateSource::Attributes
+            | CertificateSource::Body => ("", "", ""),
         };
         let address = config.address_from.as_ref().map_or("", |name| name.as_str());
         let [certificate, chain, verify, address] =
@@ -134,7 +154,9 @@ impl<'a> QuestionFields<'a> {
     ) -> Result<Option<Chain>, Unusable> {
         let certificate = self.certificate.value(REPEATED)?;
         match source {
-            CertificateSource::Argument | CertificateSource::Attributes => Ok(None),
+            CertificateSource::Argument
+            | CertificateSource::Attributes
+            | CertificateSource::Body => Ok(None),
             CertificateSource::ClientCert => self.client_cert(certificate),
             CertificateSource::Header { encoding, verify, .. } => {
                 let is_none = |value: &[u8]| *encoding == HeaderEncoding::Rfc9440 && value == b"::";

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::fields::RequestFields;
+use super::fields::{HttpRequest, RequestFields};
 use super::head::{self, BodyLength, MAX_FIELDS, RequestMethod};
 use super::response::{HttpAnswer, NextRequest};
 use crate::ask::exchange::{ByteBuffers, ByteConnection, Exchange, ExchangeNeed};
@@ -17,22 +17,30 @@ use crate::config::AuthorizerLimits;
 /// First bytes of a connection over HTTP/2 (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
+/// A body that must be read needs its length.
+const OPEN_BODY: Unusable = Unusable::Malformed(
+    "the body has no Content-Length, or its sender waits for 100 (Continue) before it sends it",
+);
+
 /// Maximum time that a draining connection waits for a question, whose response has
 /// `Connection: close`, 1 s. A host that sends one at the moment of the close would lose it.
 const DRAIN_GRACE: Duration = Duration::from_secs(1);
 
-/// Serves a connection whose first bytes are `input`, until it ends. After `drain` has ended the
+/// Serves a connection whose first bytes are `input`, until it ends. A body is a part of the question
+/// if the protocol `reads_body`, and discarded otherwise. After `drain` has ended the
 /// connection is closed with the next response. Returns a connection that begins with HTTP/2, and the
 /// bytes that were read from it.
 pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     input: BytesMut,
     limits: AuthorizerLimits,
-    answer: impl FnMut(Result<RequestFields<'_>, Unusable>) -> HttpAnswer,
+    reads_body: bool,
+    answer: impl FnMut(Result<HttpRequest<'_>, Unusable>) -> HttpAnswer,
     drain: impl Future<Output = ()>,
 ) -> Option<(S, BytesMut)> {
     let max_size = usize::try_from(limits.max_question_size).unwrap_or(usize::MAX);
-    let requests = Requests { is_first: true, max_size, searched: 0, answer };
+    let requests =
+        Requests { is_first: true, max_size, searched: 0, awaited: 0, reads_body, answer };
     let mut connection = ByteConnection::new(requests, input, limits.idle_timeout);
     let Err(end) = connection.serve(&mut stream, drain).await;
     match end {
@@ -68,10 +76,13 @@ struct Requests<A> {
     max_size: usize,
     /// Number of bytes of the input in which no head ends.
     searched: usize,
+    /// Number of bytes of a request whose body is not whole.
+    awaited: usize,
+    reads_body: bool,
     answer: A,
 }
 
-impl<A: FnMut(Result<RequestFields<'_>, Unusable>) -> HttpAnswer> Exchange for Requests<A> {
+impl<A: FnMut(Result<HttpRequest<'_>, Unusable>) -> HttpAnswer> Exchange for Requests<A> {
     type End = RequestsEnd;
     const DRAIN_GRACE: Duration = DRAIN_GRACE;
     /// A question of most hosts.
@@ -81,6 +92,9 @@ impl<A: FnMut(Result<RequestFields<'_>, Unusable>) -> HttpAnswer> Exchange for R
     fn take_one(&mut self, bytes: &mut ByteBuffers) -> Result<ExchangeNeed, RequestsEnd> {
         let is_draining = bytes.is_draining();
         let ByteBuffers { input, output, .. } = bytes;
+        if input.len() < self.awaited {
+            return Ok(ExchangeNeed::Input);
+        }
         if self.is_first {
             if input.starts_with(PREFACE) {
                 return Err(RequestsEnd::Http2);
@@ -102,16 +116,31 @@ impl<A: FnMut(Result<RequestFields<'_>, Unusable>) -> HttpAnswer> Exchange for R
             Ok(None) => return Err(self.reject(Unusable::Oversize, output)),
             Err(reason) => return Err(self.reject(Unusable::Malformed(reason), output)),
         };
-        let response = if head.length > self.max_size {
-            (self.answer)(Err(Unusable::Oversize))
-        } else {
-            (self.answer)(Ok(RequestFields::Http1(head.fields)))
-        };
         let body = match head.body {
-            BodyLength::Sized(length) => usize::try_from(length).ok(),
-            BodyLength::Open => None,
+            BodyLength::Sized(length) => usize::try_from(length).map_err(|_| Unusable::Oversize),
+            BodyLength::Open => Err(OPEN_BODY),
         };
-        let body = body.filter(|length| *length <= self.max_size); // not worth reading otherwise
+        // A longer one is not worth reading.
+        let body = body.and_then(|length| match length <= self.max_size {
+            true => Ok(length),
+            false => Err(Unusable::Oversize),
+        });
+        let request = match body {
+            _ if head.length > self.max_size => Err(Unusable::Oversize),
+            Err(unusable) if self.reads_body => Err(unusable),
+            Ok(length) if self.reads_body => {
+                let end = head.length.saturating_add(length);
+                let Some(body) = input.get(head.length..end) else {
+                    self.awaited = end;
+                    return Ok(ExchangeNeed::Input);
+                };
+                Ok(body)
+            }
+            Ok(_) | Err(_) => Ok(&[][..]),
+        };
+        let fields = RequestFields::Http1(head.fields);
+        let response = (self.answer)(request.map(|body| HttpRequest { fields, body }));
+        let body = body.ok();
         let closes = is_draining || response.closes;
         let is_last = !head.is_persistent
             || head.method == RequestMethod::Connect
@@ -128,7 +157,7 @@ impl<A: FnMut(Result<RequestFields<'_>, Unusable>) -> HttpAnswer> Exchange for R
         let length = head.length;
         input.advance(length);
         bytes.discard = body.and_then(|body| u64::try_from(body).ok()).unwrap_or(0);
-        self.searched = 0;
+        (self.searched, self.awaited) = (0, 0);
         Ok(ExchangeNeed::Output)
     }
 
@@ -146,7 +175,7 @@ impl<A: FnMut(Result<RequestFields<'_>, Unusable>) -> HttpAnswer> Exchange for R
     }
 }
 
-impl<A: FnMut(Result<RequestFields<'_>, Unusable>) -> HttpAnswer> Requests<A> {
+impl<A: FnMut(Result<HttpRequest<'_>, Unusable>) -> HttpAnswer> Requests<A> {
     /// Denies a request whose end is not known.
     fn reject(&mut self, unusable: Unusable, output: &mut Vec<u8>) -> RequestsEnd {
         let response = (self.answer)(Err(unusable));

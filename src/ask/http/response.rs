@@ -8,6 +8,7 @@ use h2::server::SendResponse;
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
 use keygate_wire::fields::date_now;
+use serde::Serialize;
 
 use super::head::RequestMethod;
 use crate::ask::denial::DenialBody;
@@ -20,7 +21,9 @@ pub(super) struct HttpAnswer {
     status: HeaderValue,
     /// Time for which the host may use the answer for further questions; zero: not at all.
     cache_for: Duration,
-    denial: Option<DenialBody>,
+    /// Whether the response has status 403.
+    is_denial: bool,
+    body: Option<DenialBody>,
     /// Whether a connection over HTTP/1 is closed after the response.
     pub(super) closes: bool,
 }
@@ -44,7 +47,7 @@ impl HttpAnswer {
         accept: Option<&[u8]>,
         cache_for: Duration,
     ) -> Self {
-        let (cache_for, denial) = if answer.is_allowed() {
+        let (cache_for, body) = if answer.is_allowed() {
             (cache_for, None)
         } else {
             (Duration::ZERO, Some(DenialBody::new(answer.reason.unwrap_or_default(), accept)))
@@ -53,19 +56,33 @@ impl HttpAnswer {
             status_header: status_header.clone(),
             status: answer.status,
             cache_for,
-            denial,
+            is_denial: body.is_some(),
+            body,
             closes: false,
         }
     }
 
-    /// Whether the client is allowed.
-    fn is_allowed(&self) -> bool {
-        self.denial.is_none()
+    /// A response with status 200, whose body in JSON says whether the answer is "allowed".
+    pub(super) fn in_body(
+        answer: &Answer,
+        status_header: &HeaderName,
+        body: &impl Serialize,
+    ) -> Self {
+        // Without a body the asker denies.
+        let body = DenialBody::json(serde_json::to_string(body).unwrap_or_default());
+        Self {
+            status_header: status_header.clone(),
+            status: answer.status.clone(),
+            cache_for: Duration::ZERO,
+            is_denial: false,
+            body: Some(body),
+            closes: false,
+        }
     }
 
     /// Adds the response to `output`.
     pub(super) fn write(&self, method: RequestMethod, next: NextRequest, output: &mut Vec<u8>) {
-        let line = if self.is_allowed() { "HTTP/1.1 200 OK" } else { "HTTP/1.1 403 Forbidden" };
+        let line = if self.is_denial { "HTTP/1.1 403 Forbidden" } else { "HTTP/1.1 200 OK" };
         for part in [
             line.as_bytes(),
             b"\r\n",
@@ -89,7 +106,7 @@ impl HttpAnswer {
             NextRequest::Default => b"",
             NextRequest::KeepAlive => b"\r\nconnection: keep-alive",
         });
-        match &self.denial {
+        match &self.body {
             None if method == RequestMethod::Connect => {} // RFC 9110, section 8.6
             None => output.extend_from_slice(b"\r\ncontent-length: 0"),
             Some(DenialBody { content_type, text }) => {
@@ -99,10 +116,8 @@ impl HttpAnswer {
             }
         }
         output.extend_from_slice(b"\r\n\r\n");
-        if let (Some(denial), RequestMethod::Connect | RequestMethod::Other) =
-            (&self.denial, method)
-        {
-            output.extend_from_slice(denial.text.as_bytes());
+        if let (Some(body), RequestMethod::Connect | RequestMethod::Other) = (&self.body, method) {
+            output.extend_from_slice(body.text.as_bytes());
         }
     }
 
@@ -123,13 +138,13 @@ impl HttpAnswer {
         if let Some(date) = date_now() {
             fields.insert(header::DATE, date);
         }
-        let body = self.denial.map(|DenialBody { content_type, text }| {
+        let body = self.body.map(|DenialBody { content_type, text }| {
             fields.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
             fields.insert(header::CONTENT_LENGTH, HeaderValue::from(text.len()));
             Bytes::from(text)
         });
         fields.insert(self.status_header, self.status);
-        if body.is_some() {
+        if self.is_denial {
             *response.status_mut() = StatusCode::FORBIDDEN;
         }
         match body {

@@ -205,6 +205,7 @@ mod tests {
         match Arguments::read(&mut FrameReader::new(&bytes), count).unwrap().presented() {
             Presented::Chain(chain) => Ok(chain.iter().map(|der| der.to_vec()).collect()),
             Presented::None => Ok(Vec::new()),
+            Presented::NoKey => Err("no key".to_owned()),
             Presented::Unusable(unusable) => Err(format!("{unusable:?}")),
         }
     }

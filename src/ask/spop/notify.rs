@@ -103,6 +103,7 @@ pub(super) fn acknowledge(
             presented: arguments.presented(),
             client: arguments.source(),
             server_name: arguments.server_name(),
+            object: None,
         };
         let answer = answer(&question);
         set_variables(&mut ack, message.scope(), &answer, question.fingerprint());
@@ -124,7 +125,8 @@ pub(super) fn deny(
     output: &mut Vec<u8>,
 ) {
     let presented = Presented::Unusable(unusable);
-    let question = ClientQuestion { received, presented, client: None, server_name: None };
+    let question =
+        ClientQuestion { received, presented, client: None, server_name: None, object: None };
     let answer = answer(&question);
     let mut ack = FrameWriter::begin(output, kind::ACK, header.stream, header.frame);
     for scope in [VariableScope::Session, VariableScope::Transaction] {

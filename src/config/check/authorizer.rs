@@ -1,6 +1,6 @@
 //! An authorizer: source of the certificate, askers, verification and policy.
 
-use keygate_core::guard::Depth;
+use keygate_core::guard::{Depth, JudgedAt};
 
 use super::service::optional_clients;
 use super::{Input, Taken, Takes, quoted};
@@ -35,8 +35,12 @@ impl Takes for AuthorizerConfig {
         who_may_ask(input, &raw);
         match raw.protocol {
             AuthorizerProtocol::ExtAuthz => spellings(input, raw.policy.header.as_str()),
-            AuthorizerProtocol::Http | AuthorizerProtocol::Spop => {}
+            AuthorizerProtocol::Admission
+            | AuthorizerProtocol::Http
+            | AuthorizerProtocol::Spop
+            | AuthorizerProtocol::StepCa => {}
         }
+        webhooks(input, &raw);
         if raw.protocol != AuthorizerProtocol::Http {
             for key in ["address_from", "cache_for"].into_iter().filter(|key| input.sets(key)) {
                 let protocol = raw.protocol.as_str();
@@ -53,6 +57,7 @@ impl Takes for AuthorizerConfig {
             certificate_from: certificate_source(input, raw.protocol, raw.certificate_from)?,
             address_from: raw.address_from,
             cache_for: raw.cache_for,
+            webhooks: raw.webhooks,
             askers: raw.askers,
             tls: raw.tls,
             client_auth: raw.client_auth,
@@ -96,6 +101,44 @@ fn who_may_ask(input: &Input<'_>, raw: &RawAuthorizer) {
     }
 }
 
+/// Maximum number of webhooks of an authorizer.
+const MAX_WEBHOOKS: usize = 64;
+
+/// Checks that step-ca is known by its webhooks, and that no key is about clients of a host.
+fn webhooks(input: &Input<'_>, raw: &RawAuthorizer) {
+    let (protocol, count) = (raw.protocol.as_str(), raw.webhooks.len());
+    match raw.protocol {
+        AuthorizerProtocol::StepCa if !(1..=MAX_WEBHOOKS).contains(&count) => {
+            let problem = format!(
+                "{count} webhooks instead of 1 to {MAX_WEBHOOKS}; `step ca provisioner webhook add` prints the id and the secret of one"
+            );
+            input.report_at("webhooks", problem);
+        }
+        AuthorizerProtocol::StepCa => {
+            let mut ids: Vec<_> = raw.webhooks.iter().map(|webhook| &webhook.id).collect();
+            ids.sort_unstable();
+            if ids.windows(2).any(|pair| pair.first() == pair.last()) {
+                input.report_at("webhooks", "two webhooks have one id; remove one of them");
+            }
+        }
+        AuthorizerProtocol::Admission
+        | AuthorizerProtocol::ExtAuthz
+        | AuthorizerProtocol::Http
+        | AuthorizerProtocol::Spop => {
+            if count > 0 {
+                let problem = format!("has no effect with protocol = {protocol:?}; remove it");
+                input.report_at("webhooks", problem);
+            }
+        }
+    }
+    if raw.protocol.stage() == JudgedAt::Requested && input.sets("client_auth") {
+        let problem = format!(
+            "protocol = {protocol:?} asks about keys that have no certificate yet, so there is none to verify; remove it"
+        );
+        input.report_at("client_auth", problem);
+    }
+}
+
 /// Checks that an answer can name every spelling of the status header.
 fn spellings(input: &Input<'_>, header: &str) {
     let separators = header.bytes().filter(|byte| matches!(byte, b'-' | b'_')).count();
@@ -117,6 +160,9 @@ fn certificate_source(
     let problem = match (protocol, source) {
         (AuthorizerProtocol::ExtAuthz, None) => return Ok(CertificateSource::Attributes),
         (AuthorizerProtocol::Spop, None) => return Ok(CertificateSource::Argument),
+        (AuthorizerProtocol::Admission | AuthorizerProtocol::StepCa, None) => {
+            return Ok(CertificateSource::Body);
+        }
         (
             AuthorizerProtocol::ExtAuthz,
             Some(source @ (CertificateSource::Attributes | CertificateSource::Xfcc)),
@@ -133,6 +179,9 @@ fn certificate_source(
         (AuthorizerProtocol::Http, Some(source)) => return Ok(source),
         (AuthorizerProtocol::Spop, Some(_)) => {
             "protocol = \"spop\" always reads the argument cert; remove it"
+        }
+        (AuthorizerProtocol::Admission | AuthorizerProtocol::StepCa, Some(_)) => {
+            "the protocol always reads the body; remove it"
         }
     };
     Err(input.report_at("certificate_from", problem))

@@ -72,6 +72,7 @@ impl CredentialSource {
             config: Arc::clone(config),
             client_verifier: credentials.client_verifier.clone(),
             tls: tls.transpose()?,
+            webhooks: credentials.webhooks.get().clone(),
             last_question: self.last_question.clone(),
         })
     }

@@ -98,7 +98,8 @@ impl CredentialSource {
             error.push_str(COPY_IN_USE);
         }
         let [alternative, asker_ca] = [it.alternative.last_reload(), it.asker_ca.last_reload()];
-        let others = [alternative, asker_ca, clients, it.upstream.last_reload()];
+        let [upstream, webhooks] = [it.upstream.last_reload(), it.webhooks.last_reload()];
+        let others = [alternative, asker_ca, clients, upstream, webhooks];
         others.into_iter().for_each(|other| last.join(other));
         let rejected = self.rejected.iter().min_by_key(|rejected| rejected.waits());
         last.reason = rejected.map(|unit| unit.reason.as_str()).filter(|_| last.error.is_some());

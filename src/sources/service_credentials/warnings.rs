@@ -30,6 +30,7 @@ impl ServiceCredentials {
         let own = [&self.server, &self.alternative].into_iter().flat_map(|pair| pair.get());
         let exposed = own.filter_map(|pair| pair.exposed.as_ref());
         let exposed = exposed.chain(upstream.and_then(|it| it.exposed.as_ref()));
+        let exposed = exposed.chain(&self.webhooks.get().exposed);
         warnings.extend(exposed.map(Warning::unsafe_permissions));
         let own = [
             ("tls.certificate", &self.server, files.server),

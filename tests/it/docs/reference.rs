@@ -79,6 +79,10 @@ fn example_for(key: &str) -> Table {
         // The first authorizer is meant, and the second one has a Unix socket.
         example["authorizers"].as_array_mut().unwrap().swap(0, 1);
     }
+    if key.starts_with("authorizers.webhooks.") {
+        // Only the third one has webhooks.
+        example["authorizers"].as_array_mut().unwrap().swap(0, 2);
+    }
     example
 }
 

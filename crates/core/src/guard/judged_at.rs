@@ -11,6 +11,8 @@ named! {
         FullHandshake = "handshake",
         /// On an open connection, after a new snapshot was activated.
         Reload = "live",
+        /// Before a CA issues a certificate for the key, or a cluster stores the key.
+        Requested = "requested",
         /// After a handshake that resumed a session.
         Resumption = "resumed",
     }

@@ -166,6 +166,15 @@ enum InputKind {
     Unknown,
 }
 
+/// The SubjectPublicKeyInfo (DER) of a binary SSH public key or SSH certificate (RFC 4253, section
+/// 6.6), as it is in base64 in a `.pub` file.
+///
+/// # Errors
+/// Returns an error if the key cannot be read, or has an unknown type.
+pub fn ssh_key(key: &[u8]) -> Result<Vec<u8>, InputError> {
+    ssh::rfc4716_key(key)
+}
+
 /// All findings in `input`.
 #[must_use]
 pub fn keys_in(input: &[u8]) -> Vec<Finding> {

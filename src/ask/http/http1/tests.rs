@@ -25,6 +25,7 @@ fn admission() -> HttpAnswer {
         verdict: VerdictKind::Clean,
         status: HeaderValue::from_static("clean"),
         reason: None,
+        finding: None,
         filter: None,
         is_temporary: false,
     };
@@ -35,7 +36,7 @@ fn admission() -> HttpAnswer {
 async fn drained(request: &str) -> String {
     let (stream, mut peer) = duplex(64 << 10);
     let mut responses = String::new();
-    let serving = serve(stream, request.into(), LIMITS, |_| admission(), ready(()));
+    let serving = serve(stream, request.into(), LIMITS, false, |_| admission(), ready(()));
     let reading = async {
         peer.read_to_string(&mut responses).await.unwrap();
         drop(peer);
@@ -66,8 +67,8 @@ async fn the_response_of_a_draining_connection_to_its_last_request_closes_it() {
 #[tokio::test]
 async fn a_connection_that_begins_with_http2_is_returned_with_its_bytes() {
     let (stream, mut peer) = duplex(64);
-    let answer = |_: Result<RequestFields<'_>, Unusable>| -> HttpAnswer { unreachable!() };
-    let serving = serve(stream, BytesMut::new(), LIMITS, answer, pending());
+    let answer = |_: Result<HttpRequest<'_>, Unusable>| -> HttpAnswer { unreachable!() };
+    let serving = serve(stream, BytesMut::new(), LIMITS, false, answer, pending());
     let writing = async {
         for byte in PREFACE {
             peer.write_all(&[*byte]).await.unwrap();
@@ -132,12 +133,12 @@ impl AsyncWrite for Flood {
 /// The maximum number of `count` requests that are answered without yielding.
 async fn answered_at_once(count: usize, check: impl Fn()) -> usize {
     let answered = Cell::new(0);
-    let answer = |_: Result<RequestFields<'_>, Unusable>| {
+    let answer = |_: Result<HttpRequest<'_>, Unusable>| {
         check();
         answered.set(answered.get() + 1);
         admission()
     };
-    let serving = serve(Flood::of(count), BytesMut::new(), LIMITS, answer, pending());
+    let serving = serve(Flood::of(count), BytesMut::new(), LIMITS, false, answer, pending());
     let mut serving = pin!(serving);
     let mut most = 0;
     loop {
@@ -167,11 +168,11 @@ async fn a_busy_connection_yields_after_the_check_of_a_new_key() {
 #[tokio::test(start_paused = true)]
 async fn a_drain_ends_a_connection_on_which_there_is_always_something_to_read() {
     let answered = Cell::new(0);
-    let answer = |_: Result<RequestFields<'_>, Unusable>| {
+    let answer = |_: Result<HttpRequest<'_>, Unusable>| {
         answered.set(answered.get() + 1);
         admission()
     };
-    let serving = serve(Flood::of(100_000), BytesMut::new(), LIMITS, answer, ready(()));
+    let serving = serve(Flood::of(100_000), BytesMut::new(), LIMITS, false, answer, ready(()));
     let clock = async {
         loop {
             advance(Duration::from_secs(1)).await;
@@ -182,4 +183,78 @@ async fn a_drain_ends_a_connection_on_which_there_is_always_something_to_read() 
         () = clock => {}
     }
     assert!((1..50_000).contains(&answered.get()), "{}", answered.get());
+}
+
+/// A question of a CA: its head, and its body.
+const QUESTION: (&str, &str) = ("POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\n", "0123456789");
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_stops_arriving_is_never_answered() {
+    for sent in ["POST / HTTP/1.1\r\nCont", QUESTION.0, &[QUESTION.0, "01234"].concat()] {
+        let (stream, mut peer) = duplex(64 << 10);
+        let answer = |_: Result<HttpRequest<'_>, Unusable>| -> HttpAnswer { unreachable!() };
+        let serving = serve(stream, BytesMut::new(), LIMITS, true, answer, pending());
+        let began = tokio::time::Instant::now();
+        let asking = async {
+            peer.write_all(sent.as_bytes()).await.unwrap();
+            let mut response = Vec::new();
+            peer.read_to_end(&mut response).await.unwrap();
+            assert_eq!(response, b"", "{sent}");
+            assert_eq!(began.elapsed(), Duration::from_secs(10), "{sent}");
+            drop(peer);
+        };
+        tokio::join!(serving, asking);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_arrives_byte_by_byte_is_one_question() {
+    let (stream, mut peer) = duplex(64 << 10);
+    let bodies = std::cell::RefCell::new(Vec::new());
+    let answer = |request: Result<HttpRequest<'_>, Unusable>| {
+        bodies.borrow_mut().push(request.unwrap().body.to_vec());
+        admission()
+    };
+    let serving = serve(stream, BytesMut::new(), LIMITS, true, answer, pending());
+    let asking = async {
+        let question = [QUESTION.0, QUESTION.1].concat();
+        for byte in question.repeat(2).bytes() {
+            peer.write_all(&[byte]).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let mut responses = vec![0; 4096];
+        let length = peer.read(&mut responses).await.unwrap();
+        let responses = String::from_utf8_lossy(&responses[..length]).into_owned();
+        assert_eq!(responses.matches("HTTP/1.1 200").count(), 2, "{responses}");
+        drop(peer);
+    };
+    tokio::join!(serving, asking);
+    assert_eq!(*bodies.borrow(), [b"0123456789", b"0123456789"]);
+}
+
+#[tokio::test]
+async fn a_body_whose_length_is_not_usable_is_a_denied_question() {
+    for (fields, reason) in [
+        ("Transfer-Encoding: chunked", OPEN_BODY),
+        ("Content-Length: 4\r\nExpect: 100-continue", OPEN_BODY),
+        ("Content-Length: 8193", Unusable::Oversize),
+        ("Content-Length: 18446744073709551615", Unusable::Oversize),
+    ] {
+        let (stream, mut peer) = duplex(64 << 10);
+        let found = Cell::new(None);
+        let answer = |request: Result<HttpRequest<'_>, Unusable>| {
+            found.set(request.err());
+            admission()
+        };
+        let input = format!("POST / HTTP/1.1\r\n{fields}\r\n\r\n");
+        let serving = serve(stream, (&*input).into(), LIMITS, true, answer, pending());
+        let reading = async {
+            let mut response = String::new();
+            peer.read_to_string(&mut response).await.unwrap();
+            drop(peer);
+            assert!(response.contains("connection: close"), "{response}");
+        };
+        tokio::join!(serving, reading);
+        assert_eq!(found.get(), Some(reason), "{fields}");
+    }
 }

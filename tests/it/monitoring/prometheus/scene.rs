@@ -82,6 +82,11 @@ name = "edge"
 listen = "unix:ask.sock"
 protocol = "http"
 certificate_from = "client-cert"
+
+[[authorizers]]
+name = "requests"
+listen = "unix:requests.sock"
+protocol = "admission"
 "#
             );
             configuration
