@@ -9,6 +9,7 @@ use rcgen::{CertificateParams, KeyUsagePurpose, SanType};
 use rustls::ClientConfig;
 use rustls::version::{TLS12, TLS13};
 
+use super::envoy_network;
 use crate::admission::bound_cas::KINDS;
 use crate::support::asker::{AskedKeygate, UNIX, configuration};
 use crate::support::authorizer::{Authorizer, RunningAuthorizer};
@@ -110,6 +111,26 @@ fn envoy_rejects_a_client_with_a_name_of_another_ca() {
         let (directory, origin) = (running.pki.directory(), running.origin.address());
         let Some(envoy) = Envoy::start("envoy", directory, origin, |text| text) else { return };
         expect(&running, &clients, is_bound, |config| envoy.get(config));
+    }
+}
+
+#[test]
+fn envoys_network_filter_rejects_a_client_with_a_name_of_another_ca() {
+    for is_bound in [false, true] {
+        let (authorizer, clients) = authorizer(envoy_network::authorizer(), is_bound);
+        let running = authorizer.start();
+        let Some(envoy) = running.network_envoy(|text| text) else { return };
+        expect(&running, &clients, is_bound, |config| {
+            let mut client = Client::with(config.clone(), envoy.address);
+            let _ = client.try_send(GET); // the connection may be closed
+            match client.read_to_end() {
+                Ok(response) => response.get(9..12).unwrap_or_default().to_owned(),
+                Err(error) => {
+                    assert!(error.to_string().contains("AccessDenied"), "{error}");
+                    "403".to_owned()
+                }
+            }
+        });
     }
 }
 

@@ -17,7 +17,7 @@ use crate::support::proxy::Configure;
 use crate::support::write_revision;
 
 /// An authorizer whose upstream closes each connection after its response, as Envoy relays bytes.
-fn authorizer() -> Authorizer {
+pub(super) fn authorizer() -> Authorizer {
     let mut authorizer = Authorizer::of("envoy-network");
     authorizer.origin = Origin::responding(|_, tcp| {
         tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello\n")?;
@@ -27,7 +27,7 @@ fn authorizer() -> Authorizer {
 }
 
 impl RunningAuthorizer {
-    fn network_envoy(&self, change: impl FnOnce(String) -> String) -> Option<Envoy> {
+    pub(super) fn network_envoy(&self, change: impl FnOnce(String) -> String) -> Option<Envoy> {
         Envoy::start("envoy-network", self.pki.directory(), self.origin.address(), change)
     }
 

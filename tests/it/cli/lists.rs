@@ -219,6 +219,13 @@ fn diff_counts_the_entries_that_differ_and_shows_verdicts_that_change() {
     let rows = bench.json(1, &["diff", "one.txt", "two.txt", "keys.txt"]);
     assert_eq!((&rows[0]["lost"], &rows[0]["gained"]), (&json!(1), &json!(0)));
     assert_eq!(rows.len(), 2);
+    // A product has room for two primes of 1,024 bits.
+    write(bench.path("primes.txt"), format!("rsa-primes:2048:1{:0>511}\n", 1)).unwrap();
+    for (files, lost, gained) in [(["one", "primes"], 1, 2), (["primes", "one"], 2, 1)] {
+        let [before, after] = files.map(|name| format!("{name}.txt"));
+        let found = object(&bench, 1, &["diff", &before, &after]);
+        assert_eq!((&found["lost"], &found["gained"]), (&json!(lost), &json!(gained)));
+    }
     let other = object(&bench, 1, &["diff", "one.txt", files[1]]);
     assert_eq!((&other["lost"], &other["gained"]), (&Value::Null, &Value::Null));
 }
