@@ -37,6 +37,7 @@ mod service_credentials;
 mod service_file;
 pub(crate) mod signed;
 mod source_set;
+mod ticket_secret;
 mod waiting;
 mod warning;
 pub(crate) mod webhook_keys;

@@ -66,6 +66,7 @@ impl ServiceConfig {
         let own = [&self.tls.certificate, &self.tls.private_key].into_iter();
         let alternative = self.tls.alternative.iter();
         let own = own.chain(alternative.flat_map(|it| [&it.certificate, &it.private_key]));
+        let own = own.chain(&self.tls.ticket_secret);
         let ClientAuthConfig { trust_anchors, cas, intermediates, crls, .. } = &self.client_auth;
         let cas = trust_anchors.iter().chain(cas.iter().map(|ca| &ca.file));
         let crls = crls.iter().map(|crl| &crl.path);
@@ -202,6 +203,8 @@ table! {
             r#"Protocols offered to clients, preferred first. Not with `protocol = "tcp"`."#,
         pub resumption: bool = true => NewConnections
             "Whether sessions are resumed. A resumed session is judged like a new one.",
+        pub ticket_secret: Option<PathBuf> => NewConnections
+            "File with a secret on each line, one to eight, which [processes with the same content](fleet.md#session-tickets) share: they resume the sessions of each other. The first secret encrypts, all decrypt. Without the key, each process and each snapshot has ticket keys of its own.",
     }
 }
 

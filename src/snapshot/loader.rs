@@ -271,12 +271,13 @@ impl Loader {
         let guard = Arc::new(self.sources.guard(&self.links));
         let deferral = self.links.deferral.as_ref();
         let (mut services, mut authorizers) = (Vec::new(), Vec::new());
+        let judging = self.sources.judging_digest();
         let built = self.sources.credentials.iter().map(|source| match &source.config {
             CredentialTable::Authorizer(config) => source
                 .build_authorizer(config, &self.guard)
                 .map(|authorizer| authorizers.push(Arc::new(authorizer))),
             CredentialTable::Service(config) => source
-                .build_service(config, &self.guard, deferral)
+                .build_service(config, (&self.guard, judging), deferral)
                 .map(|service| services.push(Arc::new(service))),
         });
         all(built)?;

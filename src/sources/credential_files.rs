@@ -25,6 +25,8 @@ pub(crate) struct CredentialFiles<'a> {
     pub(super) server: Option<(&'a Path, &'a Path)>,
     /// The alternative certificate and its private key.
     pub(super) alternative: Option<(&'a Path, &'a Path)>,
+    /// The secrets of shared session tickets.
+    pub(super) ticket_secret: Option<&'a Path>,
     /// Names that the certificate should have.
     pub(super) server_names: &'a [String],
     /// The CAs of the peers that ask an authorizer.
@@ -77,6 +79,7 @@ impl<'a> CredentialFiles<'a> {
             (CredentialUnit::ClientCa, self.cas().next().is_some()),
             (CredentialUnit::Crls, !self.crls.is_empty()),
             (CredentialUnit::Server, self.server.is_some()),
+            (CredentialUnit::TicketSecret, self.ticket_secret.is_some()),
             (CredentialUnit::Upstream, self.upstream.is_some()),
             (CredentialUnit::Webhooks, !self.webhooks.is_empty()),
         ];
@@ -177,6 +180,7 @@ fn files_of_service(config: &ServiceConfig) -> CredentialFiles<'_> {
         name: &config.name,
         server: Some((&config.tls.certificate, &config.tls.private_key)),
         alternative: config.tls.alternative.as_ref().map(|it| (&*it.certificate, &*it.private_key)),
+        ticket_secret: config.tls.ticket_secret.as_deref(),
         server_names: &config.server_names,
         asker_ca: None,
         webhooks: &[],
@@ -203,6 +207,7 @@ fn files_of_authorizer(config: &AuthorizerConfig) -> CredentialFiles<'_> {
         name: &config.name,
         server: tls.map(|tls| (tls.certificate.as_path(), tls.private_key.as_path())),
         alternative: None,
+        ticket_secret: None,
         server_names: &[],
         asker_ca: tls.and_then(|tls| tls.client_ca.as_deref()),
         webhooks: &config.webhooks,

@@ -31,6 +31,7 @@ use crate::sources::last_good::{LastGood, ReadIf, Reread, ValueChange};
 use crate::sources::last_question::LastQuestion;
 use crate::sources::load_error::LoadError;
 use crate::sources::load_errors::LoadErrors;
+use crate::sources::ticket_secret::TicketSecretFile;
 
 /// A configured service or authorizer and the last good state of its files.
 #[derive(Debug)]
@@ -186,6 +187,12 @@ impl Source for CredentialSource {
                 now,
                 |it| &mut it.asker_ca,
                 |files, _| read_asker_ca(files),
+            ),
+            self.refresh_unit(
+                CredentialUnit::TicketSecret,
+                now,
+                |it| &mut it.ticket_secret,
+                |files, _| TicketSecretFile::read(files),
             ),
             self.refresh_unit(
                 CredentialUnit::Upstream,

@@ -8,6 +8,7 @@ use super::load_error::LoadError;
 use super::load_errors::LoadErrors;
 use super::rejection_reason::RejectionReason;
 use super::report::WaitingReport;
+use super::ticket_secret::TICKET_SECRET;
 use crate::metrics::{ControlMetrics, Label, labels};
 
 labels! {
@@ -24,6 +25,8 @@ labels! {
         Crls = "crls",
         /// The own certificate and its private key.
         Server = "server",
+        /// The secrets of shared session tickets.
+        TicketSecret = "ticket_secret",
         /// The CAs of the upstream, the client certificate for it and its private key.
         Upstream = "upstream",
         /// The secrets of the webhooks that ask an authorizer.
@@ -41,6 +44,7 @@ impl CredentialUnit {
             CRLS => Self::Crls,
             WEBHOOKS => Self::Webhooks,
             "tls.client_ca" => Self::AskerCa,
+            TICKET_SECRET => Self::TicketSecret,
             key if key.starts_with("tls.alternative.") => Self::AlternativeServer,
             key if key.starts_with("client_auth.") => Self::ClientCa,
             key if key.starts_with("upstream.") => Self::Upstream,
@@ -109,6 +113,7 @@ impl RejectedUnit {
             | CredentialUnit::AskerCa
             | CredentialUnit::ClientCa
             | CredentialUnit::Server
+            | CredentialUnit::TicketSecret
             | CredentialUnit::Upstream
             | CredentialUnit::Webhooks => {
                 metrics.record_credential_rejected(service, self.unit, self.reason);

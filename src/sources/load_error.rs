@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use keygate_core::regular_file::explain;
-use keygate_core::tls::{self, CrlError, TlsFileError};
+use keygate_core::tls::{self, CrlError, TicketSecretsError, TlsFileError};
 
 use super::client_keys::CRLS;
 use super::failure::{Failure, ReadError};
@@ -114,6 +114,9 @@ pub enum CredentialError {
     /// The secret of a webhook cannot be used.
     #[error("not the base64 of 16 to 1,024 bytes; write the signing secret of the webhook alone")]
     Secret,
+    /// The secrets of shared session tickets cannot be used.
+    #[error(transparent)]
+    TicketSecrets(#[from] TicketSecretsError),
     /// An update of CAs or CRLs waits for the decision of an operator.
     #[error(transparent)]
     Waits(#[from] NeedsOperator),
@@ -174,7 +177,7 @@ impl CredentialError {
             Self::Content(TlsFileError::CrlMissing { .. }) => RejectionReason::Issuer,
             Self::Content(TlsFileError::KeyMismatch) => RejectionReason::Key,
             Self::Content(_) if key == CRLS => RejectionReason::Encoding,
-            Self::Content(_) | Self::Secret => RejectionReason::Content,
+            Self::Content(_) | Self::Secret | Self::TicketSecrets(_) => RejectionReason::Content,
             Self::NotDownloaded(_) | Self::Read(_) => RejectionReason::Io,
             Self::Waits(_) => RejectionReason::NewHits,
         }

@@ -16,6 +16,8 @@ use crate::process::sandbox;
 pub struct ExposedKeyFile {
     path: PathBuf,
     mode: u32,
+    /// The secret in the file.
+    content: &'static str,
 }
 
 /// Permissions that a private key file must not have: read or write for everybody, write for the
@@ -29,13 +31,20 @@ impl ExposedKeyFile {
     /// `None` if `mode` allows neither reading by everybody nor writing by others.
     fn from_mode(path: &Path, mode: u32) -> Option<Self> {
         let mode = mode & 0o7777;
-        (mode & UNSAFE_MODE != 0).then(|| Self { path: path.to_owned(), mode })
+        let content = "private key";
+        (mode & UNSAFE_MODE != 0).then(|| Self { path: path.to_owned(), mode, content })
+    }
+
+    /// The same file, which has no private key but this `content`.
+    pub(super) fn with(self, content: &'static str) -> Self {
+        Self { content, ..self }
     }
 }
 
 impl fmt::Display for ExposedKeyFile {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (path, mode) = (self.path.display(), self.mode);
+        let Self { mode, content, .. } = self;
+        let path = self.path.display();
         let access = match (mode & 0o006 != 0, mode & 0o002 != 0) {
             (true, true) => "everybody can replace",
             (true, false) => "everybody can read",
@@ -43,7 +52,7 @@ impl fmt::Display for ExposedKeyFile {
         };
         write!(
             formatter,
-            "{access} the private key in {path} (mode {mode:04o}): chmod 0640 if a group must read it, else 0600"
+            "{access} the {content} in {path} (mode {mode:04o}): chmod 0640 if a group must read it, else 0600"
         )
     }
 }

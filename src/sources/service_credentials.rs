@@ -24,6 +24,7 @@ use crate::sources::load_error::LoadError;
 use crate::sources::load_errors::{LoadErrors, both};
 use crate::sources::private_key::ExposedKeyFile;
 use crate::sources::service_file::{KeyPair, ServiceFile};
+use crate::sources::ticket_secret::TicketSecretFile;
 use crate::sources::webhook_keys::WebhookKeys;
 
 /// The certificates, keys, CAs and CRLs of a service or an authorizer: units of files with a last
@@ -40,6 +41,8 @@ pub(crate) struct ServiceCredentials {
     pub(crate) webhooks: LastGood<WebhookKeys>,
     /// The CAs of clients, and their CRLs.
     pub(super) clients: LastGood<ClientAuth>,
+    /// The secrets of shared session tickets.
+    pub(super) ticket_secret: LastGood<Option<TicketSecretFile>>,
     /// The credentials for the upstream; `None` if it does not use TLS.
     pub(crate) upstream: LastGood<Option<UpstreamCredentials>>,
     /// Verifies client certificates against the CAs and CRLs; `None` for an authorizer that trusts
@@ -92,12 +95,24 @@ impl ServiceCredentials {
         let secrets = files.webhooks.iter().map(|webhook| webhook.secret.clone()).collect();
         let webhooks = load(secrets, context, || WebhookKeys::read(files));
         let askers = both(asker_ca, webhooks);
-        let loaded = both(both(server, clients), both(upstream, askers))?;
-        let (((server, alternative), (clients, rejection)), (upstream, askers)) = loaded;
+        let secret = files.ticket_secret.into_iter().map(ToOwned::to_owned).collect();
+        let secret = load(secret, context, || TicketSecretFile::read(files));
+        let own = both(server, secret);
+        let loaded = both(both(own, clients), both(upstream, askers))?;
+        let ((own, (clients, rejection)), (upstream, askers)) = loaded;
+        let ((server, alternative), ticket_secret) = own;
         let (asker_ca, webhooks) = askers;
         let client_verifier = None;
-        let mut credentials =
-            Self { server, alternative, asker_ca, webhooks, clients, upstream, client_verifier };
+        let mut credentials = Self {
+            server,
+            alternative,
+            asker_ca,
+            webhooks,
+            clients,
+            ticket_secret,
+            upstream,
+            client_verifier,
+        };
         fn settings<'a>(files: CredentialFiles<'a>) -> impl PartialEq + use<'a> {
             let cas = (files.trust_anchors, files.bound_cas, files.accept_server_auth_until);
             let rules = files.rules().map(AllowRules::kinds);

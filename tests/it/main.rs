@@ -43,6 +43,7 @@ mod admission {
     mod revocation_updates;
     mod server_auth;
     mod sessions;
+    mod shared_tickets;
     mod two_certificates;
     mod weak_keys;
 }

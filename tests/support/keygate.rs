@@ -50,6 +50,11 @@ impl Keygate {
         Self::run_by(Command::new(BINARY), pki, configuration)
     }
 
+    /// Starts in a directory that has the files of a [`Pki`].
+    pub fn in_directory(directory: &Path, configuration: &str) -> Self {
+        Self::run_in(Command::new(BINARY), directory, configuration)
+    }
+
     /// Starts without the capabilities by which root overrides file modes.
     pub fn unprivileged(pki: &Pki, configuration: &str) -> Self {
         let mut command = Command::new("setpriv");
@@ -59,8 +64,12 @@ impl Keygate {
     }
 
     /// Starts with another command, to which the arguments are added.
-    pub fn run_by(mut command: Command, pki: &Pki, configuration: &str) -> Self {
-        let path = pki.path("keygate.toml");
+    pub fn run_by(command: Command, pki: &Pki, configuration: &str) -> Self {
+        Self::run_in(command, pki.directory(), configuration)
+    }
+
+    fn run_in(mut command: Command, directory: &Path, configuration: &str) -> Self {
+        let path = directory.join("keygate.toml");
         std::fs::write(&path, configuration).unwrap();
         command.args(["run", "--config"]).arg(&path).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -87,7 +96,7 @@ impl Keygate {
             child,
             log,
             access,
-            ca: pki.path("ca.pem"),
+            ca: directory.join("ca.pem"),
         }
     }
 

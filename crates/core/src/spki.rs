@@ -55,7 +55,7 @@ impl Fingerprint {
 }
 
 /// SHA-256 of `bytes`.
-fn sha256(bytes: &[u8]) -> [u8; 32] {
+pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
     let digest = sha2::digest(&sha2::SHA256, bytes);
     digest.as_ref().first_chunk().copied().unwrap_or_default()
 }

@@ -25,6 +25,7 @@ mod request;
 mod server_config;
 mod sessions;
 mod settings;
+mod shared_tickets;
 mod signature;
 mod trust_anchors;
 mod verification_error;
@@ -57,6 +58,7 @@ pub use self::{
     path_rules::{PathProblem, is_for_servers},
     request::{RequestError, certificate_of_key, requested_certificate},
     settings::{AlpnProtocol, ExpiredCrl, RevocationDepth, ServerSettings, TlsVersion},
+    shared_tickets::{SharedTickets, TicketSecrets, TicketSecretsError},
     trust_anchors::{AnchorCounts, AnchorKind, TrustAnchors, certificates, trust_anchors},
     verifier::{Deferral, KeyVerifier},
 };

@@ -12,14 +12,15 @@ use crate::sources::credential_source::CredentialSource;
 
 impl CredentialSource {
     /// Builds the service of the next snapshot, whose handshakes judge keys with `guard`.
-    /// `deferral` selects the rejected clients that complete their handshakes.
+    /// `deferral` selects the rejected clients that complete their handshakes. `judging` is the
+    /// digest of the filters and lists of the guard.
     ///
     /// # Errors
     /// Returns an error if rustls rejects the certificates or keys.
     pub(crate) fn build_service(
         &self,
         config: &Arc<ServiceConfig>,
-        guard: &CurrentGuard,
+        (guard, judging): (&CurrentGuard, [u8; 32]),
         deferral: Option<&Arc<dyn Deferral>>,
     ) -> Result<Service, LoadError> {
         let credentials = &self.credentials;
@@ -35,6 +36,7 @@ impl CredentialSource {
                 policy: config.policy.decisions.clone(),
                 deferral: deferral.cloned(),
             },
+            self.shared_tickets(judging)?,
         )
         .map_err(|source| self.tls_error(source))?;
         Ok(Service {

@@ -38,6 +38,11 @@ pub(crate) struct CaFile {
 }
 
 impl ClientCas {
+    /// The configuration key and the SHA-256 of each file.
+    pub(crate) fn digests(&self) -> impl Iterator<Item = (&'static str, [u8; 32])> {
+        self.files.iter().map(|file| (file.key, file.sha256))
+    }
+
     /// The CAs in the content of their files.
     ///
     /// # Errors

@@ -99,7 +99,8 @@ impl CredentialSource {
         }
         let [alternative, asker_ca] = [it.alternative.last_reload(), it.asker_ca.last_reload()];
         let [upstream, webhooks] = [it.upstream.last_reload(), it.webhooks.last_reload()];
-        let others = [alternative, asker_ca, clients, upstream, webhooks];
+        let secret = it.ticket_secret.last_reload();
+        let others = [alternative, asker_ca, clients, secret, upstream, webhooks];
         others.into_iter().for_each(|other| last.join(other));
         let rejected = self.rejected.iter().min_by_key(|rejected| rejected.waits());
         last.reason = rejected.map(|unit| unit.reason.as_str()).filter(|_| last.error.is_some());

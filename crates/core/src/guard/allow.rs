@@ -41,6 +41,19 @@ pub struct AllowRules {
     first: Vec<String>,
     /// The names that a CA of these clients may vouch for, by key of `client_auth.cas`.
     bounds: BTreeMap<&'static str, BTreeSet<String>>,
+    digest: RulesDigest,
+}
+
+/// A digest of rules or names in the order in which they were added.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct RulesDigest([u8; 32]);
+
+impl RulesDigest {
+    /// Adds a rule, which is not empty and has no control character.
+    fn add(&mut self, kind: AllowKind, rule: &str) {
+        let kind = kind.as_str().as_bytes();
+        *self = Self(spki::sha256(&[&self.0, kind, b"\0", rule.as_bytes()].concat()));
+    }
 }
 
 /// Number of rules whose text is kept, and maximum number of names of a key to paste.
@@ -129,6 +142,7 @@ impl AllowRules {
     /// Returns an error if no certificate could match the rule.
     pub fn add(&mut self, kind: AllowKind, rule: &str) -> Result<(), AllowRuleError> {
         self.add_to_kind(kind, rule)?;
+        self.digest.add(kind, rule);
         self.kinds = self.kinds.with(kind);
         self.count += 1;
         if self.first.len() < MAX_FIRST {
@@ -157,6 +171,12 @@ impl AllowRules {
             (names.len() <= MAX_FIRST).then(|| format!("{key} = {:?}", Vec::from_iter(names)))
         });
         Some(keys.collect::<Option<Vec<_>>>()?.join(", "))
+    }
+
+    /// A SHA-256 of all rules, which depends on their order.
+    #[must_use]
+    pub fn digest(&self) -> [u8; 32] {
+        self.digest.0
     }
 
     /// The kinds of the rules.

@@ -1,22 +1,24 @@
 //! The rustls configuration of one service or authorizer in one snapshot.
 //!
 //! Each configuration has new ticket keys and a new session cache. A session is therefore never
-//! resumed in another service or under a later snapshot.
+//! resumed in another service or under a later snapshot. Shared ticket keys are derived from the
+//! content of the snapshot, so a later snapshot with other content resumes none of its sessions.
 
 use std::sync::Arc;
 
 use rustls::crypto::aws_lc_rs::{Ticketer, default_provider};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
-    ClientHello, NoServerSessionStorage, ResolvesServerCert, ServerSessionMemoryCache,
-    StoresServerSessions,
+    ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert,
+    ServerSessionMemoryCache, StoresServerSessions,
 };
 use rustls::sign::SingleCertAndKey;
 use rustls::{NamedGroup, ServerConfig, SupportedProtocolVersion};
 
 use super::sessions::ExpiringSessions;
 use super::{
-    ClientVerifier, Credentials, Deferral, KeyExchange, KeyVerifier, ServerSettings, TlsVersion,
+    ClientVerifier, Credentials, Deferral, KeyExchange, KeyVerifier, ServerSettings, SharedTickets,
+    TlsVersion,
 };
 use crate::guard::{CurrentGuard, Policy};
 
@@ -72,7 +74,8 @@ impl ResolvesServerCert for OfferedCertificates {
 }
 
 /// Builds the configurations of a service, which presents the first of `credentials` that a client
-/// can verify. The verifier `clients` makes the usual checks.
+/// can verify. The verifier `clients` makes the usual checks. Without shared `tickets`, the ticket
+/// keys are random.
 ///
 /// # Errors
 /// Returns an error if there is no randomness for the ticket keys.
@@ -81,6 +84,7 @@ pub fn server_config(
     credentials: Vec<Credentials>,
     clients: Arc<ClientVerifier>,
     judging: Judging,
+    tickets: Option<SharedTickets>,
 ) -> Result<ServerConfigs, rustls::Error> {
     let Judging { guard, policy, deferral } = judging;
     let mut verifier = KeyVerifier::new(clients, guard, policy);
@@ -95,7 +99,7 @@ pub fn server_config(
             .with_client_cert_verifier(Arc::clone(&verifier));
         Ok::<_, rustls::Error>(config.with_cert_resolver(resolver.clone()))
     };
-    let any = with_sessions(with_groups(settings.key_exchange)?, settings)?;
+    let any = with_sessions(with_groups(settings.key_exchange)?, settings, tickets)?;
     let preferred = settings.key_exchange.iter().map(|group| {
         let mut config = with_groups(&[*group])?;
         config.alpn_protocols.clone_from(&any.alpn_protocols);
@@ -131,18 +135,23 @@ pub fn asker_config(
         }
     };
     let config = config.with_cert_resolver(Arc::new(SingleCertAndKey::from(credentials)));
-    with_sessions(config, settings)
+    with_sessions(config, settings, None)
 }
 
 /// Adds ALPN, ticket keys and a session cache, or disables resumption.
 fn with_sessions(
     mut config: ServerConfig,
     settings: ServerSettings<'_>,
+    tickets: Option<SharedTickets>,
 ) -> Result<ServerConfig, rustls::Error> {
     let alpn = settings.alpn.iter().map(|protocol| protocol.as_bytes().to_vec());
     config.alpn_protocols = alpn.collect();
     if settings.resumption {
-        config.ticketer = Arc::new(ExpiringSessions(Ticketer::new()?));
+        let tickets: Arc<dyn ProducesTickets> = match tickets {
+            Some(tickets) => Arc::new(tickets),
+            None => Ticketer::new()?,
+        };
+        config.ticketer = Arc::new(ExpiringSessions(tickets));
         let cache: Arc<dyn StoresServerSessions> = ServerSessionMemoryCache::new(CACHED_SESSIONS);
         config.session_storage = Arc::new(ExpiringSessions(cache));
     } else {

@@ -11,7 +11,7 @@ use super::dns::HostBounds;
 use super::names::{self, CertificateName};
 use super::spiffe::{is_of_other_scheme, trust_domain_of_id, trust_domain_of_rule};
 use super::subject::SubjectRules;
-use super::{AllowKind, AllowRuleError, email};
+use super::{AllowKind, AllowRuleError, RulesDigest, email};
 use crate::printable::printable;
 
 /// The names that a CA may vouch for.
@@ -23,6 +23,7 @@ pub struct NameBounds {
     common_names: SubjectRules,
     organizational_units: SubjectRules,
     kinds: NameKinds,
+    digest: RulesDigest,
 }
 
 /// A set of kinds of names.
@@ -67,7 +68,14 @@ impl NameBounds {
             }
         }
         self.kinds = self.kinds.with(kind);
+        self.digest.add(kind, name);
         Ok(())
+    }
+
+    /// A SHA-256 of all names, which depends on their order.
+    #[must_use]
+    pub fn digest(&self) -> [u8; 32] {
+        self.digest.0
     }
 
     /// The kinds of names that the CA may vouch for.
