@@ -99,6 +99,7 @@ struct LoggedClient<'a> {
     issuer: Option<&'a str>,
     serial: Option<&'a str>,
     fingerprint: Option<&'a str>,
+    key_algorithm: Option<&'a str>,
     dns_names: Option<String>,
     uris: Option<String>,
     emails: Option<String>,
@@ -111,6 +112,7 @@ impl<'a> LoggedClient<'a> {
             issuer: client.map(|client| client.issuer.as_str()),
             serial: client.map(|client| client.serial.as_str()),
             fingerprint: client.map(|client| client.fingerprint.as_str()),
+            key_algorithm: client.map(|client| client.key_algorithm.as_str()),
             dns_names: client.map(|client| client.dns_names.join(" ")),
             uris: client.map(|client| client.uris.join(" ")),
             emails: client.map(|client| client.emails.join(" ")),
@@ -178,7 +180,7 @@ impl RefusalLog {
         let Some(left_out) = permitted else { return };
         let leaf = leaf.map(CertificateSummary::new);
         let leaf = leaf.as_ref().filter(|leaf| !leaf.fingerprint.is_empty());
-        let LoggedClient { subject, issuer, serial, fingerprint, dns_names, uris, emails } =
+        let LoggedClient { subject, issuer, serial, fingerprint, dns_names, uris, emails, .. } =
             LoggedClient::new(leaf);
         warn!(
             target: "keygate::client_key",

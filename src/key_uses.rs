@@ -47,7 +47,8 @@ pub struct KeyUse {
     pub fingerprint: String,
     /// Algorithm of the client's key.
     pub key_algorithm: Cow<'static, str>,
-    /// Group of the last key exchange; `null` if every connection resumed a session of TLS 1.2.
+    /// Group of the last key exchange; `null` if the last connection resumed a session of TLS 1.2,
+    /// which has no hybrid group.
     pub key_exchange: Option<Cow<'static, str>>,
     /// The last address of the client.
     pub address: IpAddr,
@@ -124,9 +125,7 @@ impl KeyUseShard {
                 spki: BASE64.encode(spki),
             })
         });
-        if let Some(group) = key_exchange {
-            seen.key_exchange = Some(group.as_str().into());
-        }
+        seen.key_exchange = key_exchange.map(|group| group.as_str().into());
         (seen.address, seen.last_seen) = (address, unix_time::now());
     }
 }

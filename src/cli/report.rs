@@ -83,7 +83,8 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
 /// More workers than a process has. Another version may respond to every number.
 const MAX_WORKERS: usize = 1 << 12;
 
-/// The clients of each service that were admitted since `from`, last seen first.
+/// The clients of each service that were admitted since `from`, last seen first. A client that two
+/// workers saw in one second counts as classical if one of them says so.
 pub(super) fn admitted(client: &AdminClient, from: u64) -> Result<Vec<KeyUse>, AdminError> {
     let mut clients = Vec::new();
     for worker in 0..MAX_WORKERS {
@@ -91,7 +92,7 @@ pub(super) fn admitted(client: &AdminClient, from: u64) -> Result<Vec<KeyUse>, A
         let Some(of_worker) = client.get_json::<Option<Vec<KeyUse>>>(&path)? else { break };
         clients.extend(of_worker.into_iter().filter(|it| it.last_seen >= from));
     }
-    clients.sort_by_cached_key(|it| (Reverse(it.last_seen), it.fingerprint.clone()));
+    clients.sort_by_cached_key(|it| (Reverse(it.last_seen), is_hybrid(it), it.fingerprint.clone()));
     let mut seen = HashSet::new();
     clients.retain(|it| seen.insert((it.fingerprint.clone(), it.service.clone())));
     Ok(clients)
@@ -107,15 +108,18 @@ fn keys(clients: Vec<KeyUse>) -> Result<Exit, CliError> {
     Ok(Exit::Done)
 }
 
+fn is_hybrid(client: &KeyUse) -> bool {
+    client.key_exchange.as_ref().is_some_and(|group| group.contains("MLKEM"))
+}
+
 /// Prints the clients with a classical key or a classical key exchange.
 fn classical(clients: Vec<KeyUse>, as_json: bool) -> Result<Exit, CliError> {
-    let is_hybrid =
-        |it: &KeyUse| it.key_exchange.as_ref().is_some_and(|group| group.contains("MLKEM"));
+    let has_ml_dsa = |it: &KeyUse| it.key_algorithm.starts_with("ml-dsa");
     let seen = counted(clients.len() as u64, "client");
     let hybrid = clients.iter().filter(|it| is_hybrid(it)).count();
+    let ml_dsa = clients.iter().filter(|it| has_ml_dsa(it)).count();
     let mut output = CliOutput::new();
-    for it in clients.iter().filter(|it| !is_hybrid(it) || !it.key_algorithm.starts_with("ml-dsa"))
-    {
+    for it in clients.iter().filter(|it| !(is_hybrid(it) && has_ml_dsa(it))) {
         if as_json {
             output.json(it)?;
             continue;
@@ -131,7 +135,10 @@ fn classical(clients: Vec<KeyUse>, as_json: bool) -> Result<Exit, CliError> {
         ))?;
     }
     if !as_json {
-        output.line(format_args!("{seen}, {hybrid} of them with a hybrid key exchange"))?;
+        output.line(format_args!(
+            "{seen}, counted once for each service: {hybrid} with a hybrid key exchange, {ml_dsa} with \
+             an ML-DSA key"
+        ))?;
     }
     output.flush()?;
     Ok(Exit::Done)

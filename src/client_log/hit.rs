@@ -147,8 +147,9 @@ fn log_hit(peer: &HitPeer<'_>, hit: &RecentHit, outcome: &str, left_out: u64) {
         HitPeer::Asker(asked) => (None, Some(asked)),
         HitPeer::Client(peer) => (Some(peer), None),
     };
-    let LoggedClient { subject, issuer, serial, fingerprint, dns_names, uris, emails } =
-        LoggedClient::new(hit.client.as_ref());
+    let client = LoggedClient::new(hit.client.as_ref());
+    let LoggedClient { subject, issuer, serial, fingerprint, key_algorithm, .. } = client;
+    let LoggedClient { dns_names, uris, emails, .. } = client;
     let found = &hit.source;
     let proof_of_key = found.proof.as_deref();
     let is_proved_to_host = hit.stage == JudgedAt::Asked.as_str();
@@ -164,6 +165,7 @@ fn log_hit(peer: &HitPeer<'_>, hit: &RecentHit, outcome: &str, left_out: u64) {
         issuer,
         serial,
         fingerprint,
+        key_algorithm,
         dns_names,
         uris,
         emails = emails.filter(|_| hit.result.is_some()),

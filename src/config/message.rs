@@ -41,8 +41,9 @@ pub(super) fn suggestion(word: &str, known: &[&str]) -> String {
     let word = word.to_ascii_lowercase();
     // Such as `403` of `http-403`.
     let is_end = |known: &str| known.rsplit_once('-').is_some_and(|(_, end)| end == word);
-    let candidates = known.iter().filter(|known| is_similar(&word, known) || is_end(known));
-    let candidates = candidates.map(|known| (strsim::osa_distance(&word, known), known));
+    let in_lower_case = known.iter().map(|known| (known.to_ascii_lowercase(), known));
+    let candidates = in_lower_case.filter(|(known, _)| is_similar(&word, known) || is_end(known));
+    let candidates = candidates.map(|(lower, known)| (strsim::osa_distance(&word, &lower), known));
     let best = candidates.min_by_key(|(distance, _)| *distance);
     best.map_or_else(String::new, |(_, known)| format!("; did you mean {known:?}?"))
 }

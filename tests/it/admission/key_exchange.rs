@@ -168,5 +168,10 @@ fn metrics_status_page_log_and_report_show_group_and_algorithm() {
     assert!(report.contains("CN=good"), "{report}");
     assert!(report.contains("key p256, key exchange x25519"), "{report}");
     assert!(!report.contains("CN=modern"), "{report}");
-    assert!(report.contains("2 clients, 1 of them with a hybrid key exchange"), "{report}");
+    assert!(
+        report.contains(
+            "2 clients, counted once for each service: 1 with a hybrid key exchange, 0 with"
+        ),
+        "{report}"
+    );
 }

@@ -12,7 +12,7 @@ use x509_cert::name::Name;
 use x509_cert::{Certificate, TbsCertificate};
 
 use crate::named::named;
-use crate::spki::{self, Fingerprint};
+use crate::spki::{self, Algorithm, Fingerprint};
 
 named! {
     /// The purpose of a certificate in a service.
@@ -45,6 +45,8 @@ pub struct CertificateSummary {
     pub serial: String,
     /// SHA-256 of the public key; empty if the certificate cannot be read.
     pub fingerprint: String,
+    /// Algorithm of the public key, such as `rsa-2048`; empty if the certificate cannot be read.
+    pub key_algorithm: String,
     /// Subject alternative names that are DNS names.
     pub dns_names: Vec<String>,
     /// Subject alternative names that are URIs.
@@ -62,11 +64,11 @@ impl CertificateSummary {
     /// Decodes a certificate. Fields that cannot be decoded are empty.
     #[must_use]
     pub fn new(certificate: &CertificateDer<'_>) -> Self {
-        let fingerprint = spki::of_certificate(certificate)
-            .map(|spki| Fingerprint::of(spki).to_string())
-            .unwrap_or_default();
+        let key = spki::of_certificate(certificate)
+            .map(|spki| (Fingerprint::of(spki).to_string(), Algorithm::of(spki).to_string()));
+        let (fingerprint, key_algorithm) = key.unwrap_or_default();
         let Ok(certificate) = Certificate::from_der(certificate) else {
-            return Self { fingerprint, ..Self::default() };
+            return Self { fingerprint, key_algorithm, ..Self::default() };
         };
         let certificate = certificate.tbs_certificate();
         let [dns_names, uris, emails, ip_addresses] = alternative_names(certificate);
@@ -80,6 +82,7 @@ impl CertificateSummary {
             issuer: bounded(certificate.issuer().to_string()),
             serial: data_encoding::HEXLOWER.encode(certificate.serial_number().as_bytes()),
             fingerprint,
+            key_algorithm,
         }
     }
 

@@ -106,7 +106,7 @@ pub enum TlsFileError {
     Pem(#[source] pem::Error),
     /// A private key that rustls cannot use.
     #[error(
-        "no usable private key: it is damaged, or of another kind than RSA with 2048 to 8192 bits, ECDSA with P-256, P-384 or P-521, and Ed25519; make another key"
+        "no usable private key: it is damaged, or of another kind than RSA with 2048 to 8192 bits, ECDSA with P-256, P-384 or P-521, Ed25519, and ML-DSA without parameters; make another key"
     )]
     PrivateKey(#[source] rustls::Error),
     /// A section with a private key that is not valid PEM.

@@ -3,7 +3,7 @@
 //! A key is derived from the secret and from a digest of everything that admits the clients of the
 //! service. A process with other content derives other keys, so it resumes none of these sessions.
 //!
-//! The construction is that of RFC 5077, section 4: name of the key, nonce, encrypted state, tag.
+//! The construction follows RFC 5077, section 4: name of the key, nonce, encrypted state, tag.
 //! The cipher is AES-256-GCM-SIV (RFC 8452), whose random nonces may repeat: many processes encrypt
 //! with one key. Keys are derived with HKDF-SHA256 (RFC 5869).
 

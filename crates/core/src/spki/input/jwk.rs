@@ -198,7 +198,8 @@ fn spki(key: &JsonKey) -> Result<Vec<u8>, InputError> {
             Ok([&start[..], &x].concat())
         }
         "AKP" => {
-            let name = key.alg.as_deref().unwrap_or_default();
+            let missing = || broken("the member alg is missing".to_owned());
+            let name = key.alg.as_deref().ok_or_else(missing)?;
             let is_upper = name.to_ascii_uppercase() == name; // RFC 9964; names have a case
             let parameters = MlDsa::named(&name.to_ascii_lowercase()).filter(|_| is_upper);
             let parameters = parameters.ok_or_else(|| unsupported("algorithm", name))?;
