@@ -175,7 +175,7 @@ impl<IO: ClientIo> ClientConnection for Http2Server<IO> {
         self.check_glitches();
         self.io.flush(context); // at the end as well: h2 does not flush after an early EOF
         if !self.io.is_waiting() {
-            self.http.uncounted.set(0); // the socket has taken all
+            self.http.release_written(); // the socket has taken all
         }
         polled
     }
@@ -222,7 +222,8 @@ async fn exchange(
     let Some(Ok(response)) = response else { return SendEnd::Reset };
     let (mut head, body) = response.into_parts();
     if let Some(tunnel) = tunnel.filter(|_| head.status.is_success()) {
-        let Some(send) = send_head(&mut respond, head, false) else { return SendEnd::Reset };
+        let send = send_head(&http, &mut respond, head, false);
+        let Some(send) = send else { return SendEnd::Reset };
         let duplex = Http2Duplex::new(send, tunnel.receive);
         let _ = tunnel.sender.send(duplex); // fails if the upstream's side has ended
         return SendEnd::Complete;
@@ -235,7 +236,8 @@ async fn exchange(
     // The end of an upstream's response to HEAD is awaited, because it may still have to be read.
     let is_own = body.is_own();
     let is_bodiless = body.is_end_stream() || (is_head && is_own);
-    let Some(send) = send_head(&mut respond, head, is_bodiless) else { return SendEnd::Reset };
+    let send = send_head(&http, &mut respond, head, is_bodiless);
+    let Some(send) = send else { return SendEnd::Reset };
     let end = if is_bodiless {
         SendEnd::Complete
     } else {
@@ -312,6 +314,7 @@ async fn response_to(
 
 /// Sends the head of a response. Returns the stream for its body.
 fn send_head(
+    http: &HttpConnection,
     respond: &mut SendResponse<Bytes>,
     mut head: Parts,
     is_bodiless: bool,
@@ -322,6 +325,7 @@ fn send_head(
     {
         head.headers.insert(header::DATE, date);
     }
+    http.hold_fields(&head.headers);
     let sent = respond.send_response(Response::from_parts(head, ()), is_bodiless);
     sent.inspect_err(|error| {
         debug!(%error, "response not sent");

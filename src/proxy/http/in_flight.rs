@@ -10,10 +10,10 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use hyper::body::Body;
-use hyper::header::{self, HeaderValue};
+use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::http::uri::{Authority, PathAndQuery};
-use hyper::{StatusCode, Version};
+use hyper::{HeaderMap, StatusCode, Version};
 use keygate_wire::http2::RESPONSE_WINDOW;
 use keygate_wire::incoming::Incoming;
 use keygate_wire::informational::Http1Informational;
@@ -59,7 +59,11 @@ pub(crate) struct HttpConnection {
     pub(crate) glitches: GlitchBudget,
     uploads: RefCell<Uploads>,
     /// Bytes of responses that only the charges of their requests cover.
-    pub(super) uncounted: Cell<usize>,
+    uncounted: Cell<usize>,
+    /// Bytes of fields of responses that h2 keeps until the socket has taken them (HTTP/2).
+    queued_fields: Cell<usize>,
+    /// The queued fields, if the charges of their requests do not cover them.
+    held_fields: RefCell<Held>,
     /// Bytes of uploads that were read since the windows have grown (HTTP/2).
     pub(crate) consumed: Rc<Cell<u32>>,
     /// Whether the last request was one of HTTP/1.0, whose response may end with the connection.
@@ -94,6 +98,11 @@ impl HttpConnection {
             glitches: GlitchBudget::default(),
             uploads: RefCell::new(Uploads::new(open.client)),
             uncounted: Cell::new(0),
+            queued_fields: Cell::new(0),
+            held_fields: RefCell::new(Held::new(Holder {
+                client: open.client,
+                class: BufferClass::Response,
+            })),
             consumed: Rc::default(),
             is_http10: Cell::new(false),
             service,
@@ -117,6 +126,27 @@ impl HttpConnection {
     /// The client as a holder of bytes.
     pub(crate) fn holder(&self, class: BufferClass) -> Holder {
         Holder { client: self.open.client, class }
+    }
+
+    /// Charges the client with the head or the trailers of a response over HTTP/2. The request may
+    /// end before the client reads them.
+    pub(super) fn hold_fields(&self, fields: &HeaderMap) {
+        let size =
+            |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len() + FIELD;
+        let fields = fields.iter().map(size).sum::<usize>();
+        let queued = self.queued_fields.get().saturating_add(STREAM + fields);
+        self.queued_fields.set(queued);
+        if queued > MIN_READ {
+            self.held_fields.borrow_mut().set(queued);
+        }
+    }
+
+    /// Gives back what covers responses that the socket has taken.
+    pub(super) fn release_written(&self) {
+        self.uncounted.set(0);
+        if self.queued_fields.take() > MIN_READ {
+            self.held_fields.borrow_mut().set(0);
+        }
     }
 
     /// Sets the window of each stream, in bytes. Returns whether the share of the client permits
@@ -155,6 +185,11 @@ impl HttpConnection {
         self.worker.current_upstream(&self.open.service())
     }
 }
+
+/// Memory of a field beside its name and its value, in bytes.
+const FIELD: usize = 128;
+/// Memory of a stream whose response waits for the socket, in bytes.
+const STREAM: usize = 1 << 10;
 
 /// Memory that a request takes from its head to the end of its response, in bytes: its state and
 /// its fields, 8 KiB, and the first read from its server.
@@ -229,6 +264,14 @@ impl RequestInFlight {
     pub(super) fn hold(&self, data: Bytes) -> Bytes {
         let holder = self.http.holder(BufferClass::Response);
         holder.hold(data, &self.http.uncounted, !self.is_http2)
+    }
+
+    /// Charges the client with the trailers of the response. Over HTTP/1.1 they are written before
+    /// the next request is read.
+    pub(super) fn hold_trailers(&self, trailers: &HeaderMap) {
+        if self.is_http2 {
+            self.http.hold_fields(trailers);
+        }
     }
 
     /// Begins the response. Over HTTP/1.1 the last one is written.

@@ -134,11 +134,31 @@ fn open_windows(client: &mut Http2) {
 
 #[test]
 fn small_responses_that_one_client_does_not_read_stay_within_its_share() {
-    let origin = Origin::responding(|_, tcp| {
-        let length = 15 << 10;
-        write!(tcp, "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n")?;
-        tcp.write_all(&vec![b'x'; length])
-    });
+    let length = 15 << 10;
+    let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n");
+    do_not_read("2xx", head + &"x".repeat(length));
+}
+
+/// h2 keeps the head of a response whose request has ended.
+#[test]
+fn heads_of_responses_that_one_client_does_not_read_stay_within_its_share() {
+    let location = "x".repeat(15 << 10);
+    let fields = format!("location: /{location}\r\ncontent-length: 0\r\n");
+    do_not_read("3xx", format!("HTTP/1.1 302 Found\r\n{fields}\r\n"));
+}
+
+/// Trailers of gRPC have some KiB of details.
+#[test]
+fn trailers_of_responses_that_one_client_does_not_read_stay_within_its_share() {
+    let details = "x".repeat(15 << 10);
+    let fields = "transfer-encoding: chunked\r\ntrailer: grpc-status-details-bin\r\n";
+    let trailers = format!("0\r\ngrpc-status-details-bin: {details}\r\n\r\n");
+    do_not_read("2xx", format!("HTTP/1.1 200 OK\r\n{fields}\r\n{trailers}"));
+}
+
+/// One client reads none of its responses. Each is `response`, whose status has this class.
+fn do_not_read(code: &str, response: String) {
+    let origin = Origin::responding(move |_, tcp| tcp.write_all(response.as_bytes()));
     let proxy = Proxy::to(origin).workers(1).set("max_buffered", "8MiB").start();
     let mut clients: Vec<_> = (0..8).map(|_| proxy.connect_http2()).collect();
     for client in &mut clients {
@@ -147,7 +167,8 @@ fn small_responses_that_one_client_does_not_read_stay_within_its_share() {
     }
     proxy.keygate.forget_peak();
     let before = proxy.keygate.memory("VmHWM");
-    let served = || proxy.metric("keygate_requests_total{code=\"2xx\",service=\"test\"}");
+    let series = format!("keygate_requests_total{{code=\"{code}\",service=\"test\"}}");
+    let served = || proxy.metric(&series);
     let has_share = || rejections(&proxy, "request") == 0.0;
     // Each round ends before the next one, so that few requests are in flight. The kernel takes the
     // first ones.

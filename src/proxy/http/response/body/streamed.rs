@@ -119,11 +119,13 @@ impl StreamedResponse {
             if let Some(record) = request.and_then(RequestInFlight::record) {
                 record.add_response_bytes(frame.data_ref().map_or(0, Bytes::len));
             }
-            if let Some(request) = request
-                && let Some(data) = frame.data_mut()
-            {
-                self.has_begun |= !data.is_empty();
-                *data = request.hold(std::mem::take(data));
+            if let Some(request) = request {
+                if let Some(data) = frame.data_mut() {
+                    self.has_begun |= !data.is_empty();
+                    *data = request.hold(std::mem::take(data));
+                } else if let Some(trailers) = frame.trailers_ref() {
+                    request.hold_trailers(trailers);
+                }
             }
         }
         Poll::Ready(frame)
