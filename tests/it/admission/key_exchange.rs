@@ -170,7 +170,7 @@ fn metrics_status_page_log_and_report_show_group_and_algorithm() {
     assert!(!report.contains("CN=modern"), "{report}");
     assert!(
         report.contains(
-            "2 clients, counted once for each service: 1 with a hybrid key exchange, 0 with"
+            "2 clients, counted once for each service: 1 with a hybrid key exchange, 1 with"
         ),
         "{report}"
     );
