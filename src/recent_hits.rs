@@ -319,25 +319,6 @@ impl RecentHit {
     }
 }
 
-/// The hits of each client, in the order of `hits`. A client is a key, or an address without a
-/// certificate.
-pub(crate) fn by_client<'a>(
-    hits: impl IntoIterator<Item = &'a RecentHit>,
-) -> Vec<Vec<&'a RecentHit>> {
-    let mut clients: Vec<Vec<&RecentHit>> = Vec::new();
-    let mut places: HashMap<_, usize> = HashMap::new();
-    for hit in hits {
-        let fingerprint = hit.fingerprint();
-        let address = hit.address.filter(|_| fingerprint.is_empty());
-        let place = *places.entry((fingerprint, address)).or_insert(clients.len());
-        match clients.get_mut(place) {
-            Some(client) => client.push(hit),
-            None => clients.push(vec![hit]),
-        }
-    }
-    clients
-}
-
 impl RecentHits {
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,6 +1,7 @@
 //! `/report` and `/report.txt`: every recent client whose key was not clean, as a JSON object and
 //! for a terminal.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use askama::Template;
@@ -8,7 +9,7 @@ use keygate_core::unix_time::utc;
 use serde::Serialize;
 
 use super::AdminState;
-use crate::recent_hits::{AllHits, RecentHit, SERVER_AUTH, by_client};
+use crate::recent_hits::{AllHits, RecentHit, SERVER_AUTH};
 
 #[derive(Serialize)]
 struct RecentHitsBody<'a> {
@@ -99,4 +100,23 @@ impl<'a> HitText<'a> {
         let (first_seen, last_seen) = (utc(hit.first_seen), utc(hit.last_seen));
         Self { hit, reason, to_admit: hit.to_admit(), address, first_seen, last_seen }
     }
+}
+
+/// The hits of each client, in the order of `hits`. A client is a key, or an address without a
+/// certificate.
+pub(super) fn by_client<'a>(
+    hits: impl IntoIterator<Item = &'a RecentHit>,
+) -> Vec<Vec<&'a RecentHit>> {
+    let mut clients: Vec<Vec<&RecentHit>> = Vec::new();
+    let mut places: HashMap<_, usize> = HashMap::new();
+    for hit in hits {
+        let fingerprint = hit.fingerprint();
+        let address = hit.address.filter(|_| fingerprint.is_empty());
+        let place = *places.entry((fingerprint, address)).or_insert(clients.len());
+        match clients.get_mut(place) {
+            Some(client) => client.push(hit),
+            None => clients.push(vec![hit]),
+        }
+    }
+    clients
 }

@@ -24,7 +24,7 @@ table! {
     /// A checked configuration. Relative paths are resolved against the directory of the file.
     #[derive(Clone, PartialEq, Eq)]
     pub struct Config "", check {
-        pub workers: NonZeroUsize as Workers = 0 => Restart
+        pub workers: NonZeroUsize as WorkerCount = 0 => Restart
             "Threads that serve connections. 0: one for each core.",
         pub max_buffered: Option<u64> as Option<BufferSize> => Restart
             "Maximum memory for [buffers of clients](operations.md#resources), of all workers together. Without it: half of the memory of the cgroup or the machine that filters and lists leave.",
@@ -200,9 +200,9 @@ impl Takes for Exception {
 
 /// Number of threads; 0 stands for one for each core.
 #[derive(Debug)]
-pub(super) struct Workers;
+pub(super) struct WorkerCount;
 
-impl Takes for Workers {
+impl Takes for WorkerCount {
     type Value = NonZeroUsize;
 
     fn form() -> Form {

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use super::query::{Query, Submission, UnderWay};
 use super::schedule::{Schedule, ScheduleLimits, Submitted};
 use crate::config::{Config, ConfirmConfig};
-use crate::metrics::ConfirmMetrics;
+use crate::metrics::{ConfirmMetrics, ConfirmationResult};
 
 /// Takes the queries of all workers, and limits the time for which a connection waits for an
 /// answer. Clones share the queries.
@@ -87,7 +87,7 @@ impl Inquiry {
         let pending = schedule.pending();
         drop(schedule);
         let Submitted { submission, is_new, dropped } = submitted;
-        shared.metrics.record_dropped(dropped);
+        shared.metrics.results.of(ConfirmationResult::Dropped).inc_by(dropped);
         if is_new {
             shared.metrics.set_pending(pending);
             shared.changed.notify_one();

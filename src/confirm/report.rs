@@ -102,7 +102,7 @@ impl ConfirmReport {
 
     pub(super) fn count(&mut self, metrics: &ConfirmMetrics) {
         for result in ConfirmationResult::ALL {
-            self.results.insert(result.as_str(), metrics.count(*result));
+            self.results.insert(result.as_str(), metrics.results.of(*result).get());
         }
     }
 }

@@ -214,7 +214,7 @@ impl ConfirmationTask {
         self.publisher.log_unusable(&outcome);
         let conclusion = Conclusion::new(&job, outcome, &self.source);
         if !matches!(conclusion, Conclusion::ToUrl(_)) {
-            self.publisher.metrics.record_duration(began.elapsed());
+            self.publisher.metrics.duration.observe(began.elapsed().as_secs_f64());
         }
         match conclusion {
             Conclusion::Confirmed(found) => self.confirm(&job, &found),

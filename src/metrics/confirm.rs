@@ -14,9 +14,9 @@ const DURATIONS: &[f64] = &[0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
 series! {
     /// The series of the questions to a source of proofs.
     pub struct ConfirmMetrics, ConfirmSeries {
-        results: Family<ConfirmationResult, IntCounter> = "confirmations_total"["result"]
+        pub results: Family<ConfirmationResult, IntCounter> = "confirmations_total"["result"]
             "Questions about keys by result.",
-        duration: Histogram = "confirmation_duration_seconds"[] in DURATIONS
+        pub duration: Histogram = "confirmation_duration_seconds"[] in DURATIONS
             "Duration of one question about a key to the source of proofs.",
         pending: IntGauge = "confirmations_pending"[]
             "Questions that wait for an answer, one for each set of encodings of a key.",
@@ -26,35 +26,14 @@ series! {
             "1 if the source of proofs knew its canary at the last check; 0 if not, or if it was not checked yet.",
         canary_failures: IntCounter = "confirmation_canary_failures_total"[]
             "Checks at which the source of proofs did not know its canary, or could not be asked.",
-        last_answer: Gauge = "confirmation_last_answer_timestamp_seconds"[]
+        pub last_answer: Gauge = "confirmation_last_answer_timestamp_seconds"[]
             "When the source of proofs last answered; 0 if it has not answered yet.",
-        blocked_until: Gauge = "confirmation_blocked_until_timestamp_seconds"[]
+        pub blocked_until: Gauge = "confirmation_blocked_until_timestamp_seconds"[]
             "End of the pause that the source of proofs has requested (429); 0 without one.",
     }
 }
 
 impl ConfirmMetrics {
-    /// Counts a question by its result.
-    pub fn record_result(&self, result: ConfirmationResult) {
-        self.results.of(result).inc();
-    }
-
-    /// The number of questions with `result`.
-    #[must_use]
-    pub fn count(&self, result: ConfirmationResult) -> u64 {
-        self.results.of(result).get()
-    }
-
-    /// Counts questions that were dropped.
-    pub fn record_dropped(&self, questions: u64) {
-        self.results.of(ConfirmationResult::Dropped).inc_by(questions);
-    }
-
-    /// Records the duration of a question.
-    pub fn record_duration(&self, duration: Duration) {
-        self.duration.observe(duration.as_secs_f64());
-    }
-
     /// Sets the number of questions that wait.
     pub fn set_pending(&self, questions: usize) {
         set_count(&self.pending, questions);
@@ -73,15 +52,5 @@ impl ConfirmMetrics {
     pub fn record_canary(&self, is_successful: bool) {
         self.canary_successful.set(is_successful.into());
         self.canary_failures.inc_by((!is_successful).into());
-    }
-
-    /// Sets when the source answered last, in seconds since the Unix epoch.
-    pub fn set_last_answer(&self, seconds: u64) {
-        self.last_answer.set(seconds as f64);
-    }
-
-    /// Sets the end of the pause that the source has demanded, in seconds since the Unix epoch.
-    pub fn set_blocked_until(&self, seconds: u64) {
-        self.blocked_until.set(seconds as f64);
     }
 }

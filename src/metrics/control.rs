@@ -20,9 +20,9 @@ series! {
             "Checks of the configuration file, after a change or SIGHUP, by result.",
         config_last_reload_successful: IntGauge = "config_last_reload_successful"[]
             "0 if the configuration file was rejected at its last check.",
-        exception_until: GaugeVec = "exception_until_timestamp_seconds"["fingerprint"]
+        pub exception_until: GaugeVec = "exception_until_timestamp_seconds"["fingerprint"]
             "When an exception expires or expired.",
-        certificate_not_after: GaugeVec = "certificate_not_after_timestamp_seconds"["service", "role"]
+        pub certificate_not_after: GaugeVec = "certificate_not_after_timestamp_seconds"["service", "role"]
             "When one of the service's own certificates expires.",
         credential_last_reload_successful: IntGaugeVec = "credential_last_reload_successful"["service", "files"]
             "0 if certificates, keys or CAs of a service were rejected at their last check.",
@@ -141,11 +141,6 @@ impl ControlMetrics {
         self.lists.remove_gauges(name);
     }
 
-    /// Sets when an exception expires, in seconds since the Unix epoch.
-    pub fn set_exception_until(&self, fingerprint: &str, seconds: f64) {
-        self.exception_until.with_label_values(&[fingerprint]).set(seconds);
-    }
-
     /// Shows whether the `files` of a service, whose rejections have `reasons`, were usable at their
     /// last check.
     pub fn show_credentials(
@@ -218,10 +213,5 @@ impl ControlMetrics {
     /// Sets whether the health checks find a server healthy.
     pub fn set_upstream_up(&self, service: &str, server: &str, is_up: bool) {
         self.upstream_up.with_label_values(&[service, server]).set(is_up.into());
-    }
-
-    /// Sets when a service's own certificate in a role expires, in seconds since the Unix epoch.
-    pub fn set_certificate_not_after(&self, service: &str, role: CertificateRole, seconds: f64) {
-        self.certificate_not_after.with_label_values(&[service, role.as_str()]).set(seconds);
     }
 }

@@ -65,7 +65,7 @@ impl ConfiguredExceptions {
     pub(crate) fn set_metrics(&self, metrics: &ControlMetrics) {
         for Notified { exception, .. } in &self.all {
             let until = unix_time::seconds(exception.until) as f64;
-            metrics.set_exception_until(&exception.key.to_string(), until);
+            metrics.exception_until.with_label_values(&[&exception.key.to_string()]).set(until);
         }
     }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use keygate_core::tls::CertificateSummary;
 use keygate_core::unix_time::ago;
 
-use crate::recent_hits::{RecentHit, by_client};
+use crate::admin::recent_hits::by_client;
+use crate::recent_hits::RecentHit;
 
 /// Maximum number of clients on the page, most recent first.
 const MAX_CLIENTS: usize = 10;

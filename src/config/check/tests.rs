@@ -221,6 +221,17 @@ fn without_rules_by_name_every_client_is_allowed() {
     assert_eq!(parse(MINIMAL).unwrap().services[0].policy.decisions.allow, None);
 }
 
+#[test]
+fn the_policies_of_services_and_authorizers_have_their_rules_by_name() {
+    let allow = "allow = { dns = [\"a.example\"] }";
+    let service = changed("\"ca.pem\" }", &format!("\"ca.pem\", {allow} }}"));
+    let keys = "name = \"edge\"\nlisten = \"unix:/run/ask\"\nprotocol = \"spop\"";
+    let authorizer = format!("[[authorizers]]\n{keys}\nclient_auth = {{ {allow} }}\n");
+    let config = parse(&format!("{service}{authorizer}")).unwrap();
+    assert!(config.services[0].policy.decisions.allow.is_some());
+    assert!(config.authorizers[0].policy.decisions.allow.is_some());
+}
+
 #[cfg(feature = "opentelemetry")]
 #[test]
 fn a_collector_has_a_url_and_secrets_for_it_are_encrypted() {

@@ -139,12 +139,12 @@ impl Publisher {
             LookUpOutcome::DirectoryFailed(_) | LookUpOutcome::Failed(_) => return,
         }
         let now = unix_time::now();
-        self.metrics.set_last_answer(now);
+        self.metrics.last_answer.set(now as f64);
         self.report().last_answer = Some(rfc3339(now));
         self.report().failure = None;
         // The response may be to a request that was sent before a 429.
         if source.paused_until(Instant::now()).is_none() {
-            self.metrics.set_blocked_until(0);
+            self.metrics.blocked_until.set(0.0);
             self.report().blocked_until = None;
         }
         if self.queries.with_schedule(|it| it.pace.record_response()) {
@@ -154,7 +154,7 @@ impl Publisher {
 
     fn record_pause(&self, pause: Duration) {
         let until = unix_time::now().saturating_add(pause.as_secs());
-        self.metrics.set_blocked_until(until);
+        self.metrics.blocked_until.set(until as f64);
         self.report().blocked_until = Some(rfc3339(until));
     }
 
@@ -227,13 +227,13 @@ impl Publisher {
     }
 
     fn record_answer(&mut self, job: &Job, result: ConfirmationResult) {
-        self.metrics.record_result(result);
+        self.metrics.results.of(result).inc();
         self.answered.push(job.number);
     }
 
     /// Ends a query whose proof has no room among the answers. The key stays probable.
     pub(super) fn end_without_room(&mut self, job: &Job, fingerprint: Fingerprint) {
-        self.metrics.record_result(ConfirmationResult::Confirmed);
+        self.metrics.results.of(ConfirmationResult::Confirmed).inc();
         let next = self.finish(job, JobEnd::Unanswered(Some(NO_ROOM_PAUSE)));
         let Some(left_out) = self.log_unanswered.pass(Instant::now()) else { return };
         let maximum = MAX_CONFIRMED;
@@ -243,7 +243,7 @@ impl Publisher {
     /// Ends a query without an answer.
     pub(super) fn end_unanswered(&mut self, job: &Job, unanswered: &Unanswered) {
         let Unanswered { result, error, level, end } = unanswered;
-        self.metrics.record_result(*result);
+        self.metrics.results.of(*result).inc();
         if *result != ConfirmationResult::Untrusted {
             let last_error = format!("{} {}: {error}", rfc3339(unix_time::now()), self.source);
             self.report().last_error = Some(last_error);

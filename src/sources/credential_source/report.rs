@@ -71,7 +71,8 @@ impl CredentialSource {
         use CertificateRole::{AlternativeServer, Server, TrustAnchor, UpstreamClient};
         for role in [Server, AlternativeServer, UpstreamClient, TrustAnchor] {
             if let Some(expiry) = self.expiry(role) {
-                self.metrics.set_certificate_not_after(self.name(), role, expiry as f64);
+                let labels = [self.name(), role.as_str()];
+                self.metrics.certificate_not_after.with_label_values(&labels).set(expiry as f64);
             }
         }
         for unit in self.config.files().units() {

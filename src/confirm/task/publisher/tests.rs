@@ -69,7 +69,7 @@ fn an_answer_is_in_use_before_its_query_ends() {
     assert_eq!(scene.queries.with_schedule(|it| it.pending()), 0);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     assert!(runtime.block_on(under_way.ended()), "the connection that waits is judged again");
-    assert_eq!(scene.metrics.count(ConfirmationResult::Confirmed), 1);
+    assert_eq!(scene.metrics.results.of(ConfirmationResult::Confirmed).get(), 1);
     let report = scene.publisher.status().load().unwrap();
     assert_eq!(report.answers[0].fingerprint, fingerprint.to_string());
 }
@@ -120,7 +120,7 @@ fn a_query_without_an_answer_is_counted_and_shown_by_its_reason() {
         let mut scene = scene();
         let (job, _) = scene.job();
         scene.publisher.end_unanswered(&job, &unanswered);
-        assert_eq!(scene.metrics.count(unanswered.result), 1);
+        assert_eq!(scene.metrics.results.of(unanswered.result).get(), 1);
         let report = scene.publisher.status().load().unwrap();
         let last_error = report.last_error.as_deref();
         assert_eq!(last_error.is_some(), error.is_some(), "{last_error:?}");
