@@ -1,7 +1,5 @@
 //! The series of the questions to a source of proofs.
 
-use std::time::Duration;
-
 use keygate_core::guard::VerdictKind;
 use prometheus::{Gauge, Histogram, IntCounter, IntGauge, IntGaugeVec};
 

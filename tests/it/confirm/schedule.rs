@@ -60,7 +60,7 @@ fn ten_thousand_keys_are_answered_or_counted_with_four_questions_under_way() {
     };
     let confirm = config.confirm.as_ref().unwrap();
     let task = ConfirmationTask::new(confirm, None, &snapshot.guard, context).unwrap();
-    let count = |result| metrics.confirm.count(result);
+    let count = |result| metrics.confirm.results.of(result).get();
     let mut held = Vec::new();
     for key in 0..KEYS {
         let spki: Arc<[u8]> = key.to_be_bytes().as_slice().into();
