@@ -8,12 +8,17 @@ use keygate_core::spki::{self, Fingerprint, keys_in};
 use keygate_core::tls::CertificateSummary;
 use serde_json::{Value, json};
 
+use crate::support::asker::Asker;
 use crate::support::client::Client;
 use crate::support::keygate::{Keygate, keygate};
 use crate::support::origin::Origin;
 use crate::support::pebble::Pebble;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::proxy::{Configuration, Configure};
+use crate::support::webhook::{
+    CSR, ID, SECRET, UID, is_issued, is_stored, request_of, review, with_request, write_secret,
+    x509_request,
+};
 use crate::support::{blocks, output_text, shell, skip, system, write_filter};
 
 const AFTER_A_HIT: &str = include_str!("../../../docs/after-a-hit.md");
@@ -103,6 +108,36 @@ fn client_of(pebble: &Pebble, pki: &Pki) -> Party {
     Party { certificate, der, ..like }
 }
 
+/// Authorizers for the CA and for the cluster that issue certificates.
+fn webhooks(pki: &Pki) -> String {
+    write_secret(&pki.path("webhook.secret"), SECRET);
+    format!(
+        r#"
+        [[authorizers]]
+        name = "ca"
+        protocol = "step-ca"
+        listen = "unix:ca.sock"
+        webhooks = [{{ id = {ID:?}, secret = "webhook.secret" }}]
+
+        [[authorizers]]
+        name = "cluster"
+        protocol = "admission"
+        listen = "unix:cluster.sock"
+        "#
+    )
+}
+
+/// Whether the CA and the cluster let the key of a client have a new certificate, each with its
+/// message.
+fn reissues(pki: &Pki, client: &Party) -> [(bool, String); 2] {
+    let request = request_of(client);
+    let body = x509_request(&request, &client.spki);
+    let ca = Asker::unix(&pki.path("ca.sock")).ask_for_certificate(&body);
+    let body = review(CSR, "CREATE", with_request(&request));
+    let cluster = Asker::unix(&pki.path("cluster.sock")).review(&body);
+    [(is_issued(&ca), ca.body), (is_stored(&cluster, UID), cluster.body)]
+}
+
 fn serve(pki: &Pki, pebble: &Pebble, origin: &Origin, settings: &str) -> Keygate {
     write(pki.path("pebble-root.pem"), pebble.root()).unwrap();
     write_filter(&pki.path("lost.pkbf"), &[&b"another key"[..]]);
@@ -120,7 +155,8 @@ fn a_key_in_a_repository_leads_to_the_revocation_of_its_certificate() {
     let stolen = client_of(&pebble, &pki);
     let ([scan, _], settings) = scanner();
     write(pki.path("leaked.txt"), "# none yet\n").unwrap();
-    let proxy = serve(&pki, &pebble, &origin, &settings);
+    let proxy = serve(&pki, &pebble, &origin, &(settings + &webhooks(&pki)));
+    assert!(reissues(&pki, &stolen).iter().all(|(is_issued, _)| *is_issued));
     let mut client = Client::with_chain(&pki, proxy.address(), &stolen);
     client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert!(client.head().starts_with("HTTP/1.1 200 "));
@@ -170,4 +206,11 @@ fn a_key_in_a_repository_leads_to_the_revocation_of_its_certificate() {
     let shown = output_text(&output);
     assert_eq!(output.status.code(), Some(3), "{shown}");
     assert!(shown.contains("alreadyRevoked"), "{shown}");
+
+    // The key gets no further certificate.
+    for (is_issued, message) in reissues(&pki, &stolen) {
+        assert!(!is_issued && message.contains("listed;list="), "{message}");
+    }
+    let good = pki.client("good", Kind::P256);
+    assert!(reissues(&pki, &good).iter().all(|(is_issued, _)| *is_issued));
 }
