@@ -235,6 +235,18 @@ impl RefusalLog {
         }
     }
 
+    /// Logs a connection that is closed, or gets 429, because its address has more than `limit`.
+    pub(crate) fn limited(&self, peer: SocketAddr, limit: usize) {
+        let now = Instant::now();
+        let permitted = self.over_share.permit(("connections", network_of(peer.ip())), now);
+        log_dropped(self.over_share.take_dropped(now));
+        if let Some(left_out) = permitted {
+            let remedy = "raise limits.max_connections_per_ip, or set accept_proxy if the address \
+                          is a load balancer that sends a PROXY header";
+            warn!(%peer, limit, remedy, left_out, "too many connections from one address");
+        }
+    }
+
     /// Logs a client that holds its share of the memory for buffers.
     pub(crate) fn over_share(
         &self,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::admissions::update::{Rejections, Update, Updates};
-use super::admissions::{Admission, Admissions, ClientCounts};
+use super::admissions::{Admission, Admissions, ClientCounts, UNROUTED};
 use super::losses::{Losses, growth};
 use super::rejections;
 use crate::metrics::{Buckets, ByService, ConnectionResult, Label, Scrape, UpstreamFailure};
@@ -14,8 +14,6 @@ use crate::snapshot::Report;
 
 /// Time over which rates and quantiles are computed.
 pub(super) const WINDOW: Duration = Duration::from_secs(300);
-/// Name of the service of connections that ended before one was selected.
-const UNROUTED: &str = "";
 /// Minimum time between two samples. Less than the interval of the memory, so that a timer that is
 /// early skips no sample.
 const STEP: Duration = Duration::from_secs(20);

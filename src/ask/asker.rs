@@ -124,6 +124,7 @@ impl AskerRejection {
                 | HandshakeResult::ServiceRejected
                 | HandshakeResult::Timeout
                 | HandshakeResult::UnknownName
+                | HandshakeResult::Unsuitable
                 | HandshakeResult::Unsupported => "the TLS handshake failed",
             },
             Self::Key => "its key is compromised or cannot be checked",

@@ -125,6 +125,7 @@ fn is_of_client(result: HandshakeResult) -> bool {
         | HandshakeResult::Revoked
         | HandshakeResult::UnknownIssuer
         | HandshakeResult::UnknownName
+        | HandshakeResult::Unsuitable
         | HandshakeResult::Unsupported => true,
         HandshakeResult::ClientGone
         | HandshakeResult::Compromised

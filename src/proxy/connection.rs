@@ -100,6 +100,9 @@ async fn establish(
     let limits = &service.config.limits;
     detect_vanished(stream.tcp(), unacknowledged, limits.unacknowledged_timeout());
     let is_over_limit = per_ip.as_ref().is_some_and(|it| it.count > limits.max_connections_per_ip);
+    if is_over_limit {
+        worker.refusal_log.limited(peer, limits.max_connections_per_ip);
+    }
     let verifier = &service.client_verifier;
     let identity = ClientIdentity::new(peer, stream.state(), handshake, verifier);
     let client = ClientKey::new(identity.leaf().map(AsRef::as_ref), peer.ip());

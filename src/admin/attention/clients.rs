@@ -1,5 +1,5 @@
-//! Conditions of clients: nobody gets in, most do not, no question can be used, or rejections that
-//! follow an update.
+//! Conditions of clients: nobody gets in, most do not, no question can be used, connections above a
+//! limit, or rejections that follow an update.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use keygate_core::unix_time::duration;
 
 use super::{Attention, amber, red};
 use crate::admin::admissions::update::Update;
-use crate::admin::admissions::{Admission, ClientCounts};
+use crate::admin::admissions::{Admission, ClientCounts, UNROUTED};
 use crate::admin::view::View;
 use crate::metrics::{Label, QuestionResult};
 use crate::shell;
@@ -31,9 +31,16 @@ pub(super) fn conditions(view: &View) -> Vec<Attention> {
         let clients = view.admissions.get(name);
         let issuer = view.failed_issuers.get(name);
         let shut_out = clients.and_then(|it| shut_out((kind, name), it, open, (issuer, update)));
-        shut_out.into_iter().chain(clients.and_then(|it| unusable_questions(name, it)))
+        let shut_out = shut_out.or_else(|| unusual_failures(name, clients?));
+        let limited = clients.and_then(|it| limited(name, it));
+        let unusable = clients.and_then(|it| unusable_questions(name, it));
+        shut_out.into_iter().chain(limited).chain(unusable)
     });
-    conditions.chain(cause.and_then(|update| rejecting_update(update, view))).collect()
+    let unrouted = view.admissions.get(UNROUTED).and_then(|it| limited(UNROUTED, it));
+    conditions
+        .chain(unrouted)
+        .chain(cause.and_then(|update| rejecting_update(update, view)))
+        .collect()
 }
 
 /// A service or authorizer that none or less than half of its clients get past. Red if none does,
@@ -44,7 +51,7 @@ fn shut_out(
     open: f64,
     (issuer, update): (Option<&(HandshakeResult, String)>, Option<&Update>),
 ) -> Option<Attention> {
-    let Admission { recent, last_minute, silence, since_success, has_succeeded } = clients;
+    let Admission { recent, last_minute, silence, since_success, has_succeeded, .. } = clients;
     let (failed, silence) = (recent.failures(), silence.as_secs());
     let is_silent = silence >= SILENCE && since_success.failures() >= FEW && failed > 0.0;
     let fails = failed > MANY && failed > recent.admitted;
@@ -84,10 +91,43 @@ fn shut_out(
     })
 }
 
+/// A service that no client gets past any more, while handshakes fail more often than before with
+/// results that scanners cause as well.
+fn unusual_failures(name: &str, clients: &Admission) -> Option<Attention> {
+    let Admission { recent, unusual, silence, .. } = clients;
+    let mut counts = unusual.clone();
+    counts.retain(|result, count| *count > MANY && recent.others.contains_key(result));
+    if counts.is_empty() || silence.as_secs() < SILENCE {
+        return None;
+    }
+    let problem = format!(
+        "no client gets in for {}, and more handshakes than usual fail, with it or before a service \
+         is selected ({}): {}",
+        duration(silence.as_secs()),
+        results_of(&counts),
+        cause_of_most(&counts)
+    );
+    Some(amber(format!("service {name}"), problem, format!("service-{name}")))
+}
+
+/// Connections of a service, or before one is selected, of which some were above a limit.
+fn limited(name: &str, clients: &Admission) -> Option<Attention> {
+    let limited = clients.last_minute.limited;
+    let problem = format!(
+        "{limited} connections in the last minute were closed, or got 429, at a limit: see \"too many \
+         connections from one address\" in the log, with the setting; other causes are \"client \
+         holds its share of the memory\" and evicted handshakes"
+    );
+    (limited >= FEW).then(|| match name {
+        UNROUTED => amber("connections without a service", problem, "unrouted"),
+        _ => amber(format!("service {name}"), problem, format!("service-{name}")),
+    })
+}
+
 /// An authorizer whose questions of the last minute had no certificate that can be used, and were all
 /// denied. Visitors without a certificate make it red only if no client got in since the start.
 fn unusable_questions(name: &str, clients: &Admission) -> Option<Attention> {
-    let ClientCounts { admitted, failed, unusable } = &clients.last_minute;
+    let ClientCounts { admitted, failed, unusable, .. } = &clients.last_minute;
     let judged = [QuestionResult::ClientNotAllowed, QuestionResult::Denied];
     let is_judged = judged.iter().any(|it| failed.get(it.as_str()).is_some_and(|it| *it > 0.0));
     let all: f64 = unusable.values().sum();
@@ -119,7 +159,8 @@ fn cause_of_most(counts: &BTreeMap<String, f64>) -> &'static str {
 /// The file or setting to check for the result of most handshakes or questions.
 fn cause_of(result: &str) -> &'static str {
     use HandshakeResult::{
-        BadSignature, Expired, NotAllowed, NotVouched, Revoked, ServiceRejected, UnknownIssuer,
+        BadSignature, ClientGone, Expired, NotAllowed, NotTls, NotVouched, PlainHttp, Revoked,
+        ServiceRejected, Timeout, UnknownIssuer, UnknownName, Unsuitable, Unsupported,
     };
     use QuestionResult::{ClientNotAllowed, Malformed, NoCertificate, NotVerified, Oversize};
     let causes = [
@@ -144,6 +185,17 @@ fn cause_of(result: &str) -> &'static str {
             UnknownIssuer.as_str(),
             "check client_auth.trust_anchors, and the intermediates that clients send",
         ),
+        (
+            Unsuitable.as_str(),
+            "the purpose or key of client certificates, see error of \"handshake failed\" in the log; \
+             client_auth.accept_server_auth_until admits serverAuth",
+        ),
+        (UnknownName.as_str(), "check server_names: the log has the name in sni"),
+        (Unsupported.as_str(), "check tls.min_version: the log has the fault in error"),
+        (ClientGone.as_str(), NETWORK),
+        (NotTls.as_str(), NETWORK),
+        (PlainHttp.as_str(), NETWORK),
+        (Timeout.as_str(), NETWORK),
         (ClientNotAllowed.as_str(), NOT_ALLOWED),
         (
             Malformed.as_str(),
@@ -152,8 +204,8 @@ fn cause_of(result: &str) -> &'static str {
         ),
         (
             NoCertificate.as_str(),
-            "the host sends none, or in another field than certificate_from names; if clients need \
-             none, set client_auth.mode = \"optional\"",
+            "clients present none, or the host sends none in the field of certificate_from; if clients \
+             need none, set client_auth.mode = \"optional\"",
         ),
         (
             Oversize.as_str(),
@@ -167,6 +219,7 @@ fn cause_of(result: &str) -> &'static str {
 
 const KEYS: &str =
     "if intended, nothing to do; otherwise check the filters and lists that have their keys";
+const NETWORK: &str = "check accept_proxy, the network, and the clients";
 const NOT_ALLOWED: &str = "if intended, nothing to do; otherwise check client_auth.allow";
 
 /// An update after which more clients are rejected than before.
@@ -222,7 +275,29 @@ mod tests {
             silence: Duration::from_secs(silence),
             since_success: ClientCounts { failed, ..ClientCounts::default() },
             has_succeeded: true,
+            ..Admission::default()
         }
+    }
+
+    #[test]
+    fn unusual_failures_and_connections_above_a_limit_need_attention() {
+        let others = |count| [("unsupported".to_owned(), count)].into();
+        let condition = |count, recent, silence| {
+            let recent = ClientCounts { others: recent, ..ClientCounts::default() };
+            let (unusual, silence) = (others(count), Duration::from_secs(silence));
+            unusual_failures("a", &Admission { recent, unusual, silence, ..Admission::default() })
+        };
+        assert_eq!(condition(10.0, others(10.0), 60), None, "too few");
+        assert_eq!(condition(11.0, others(11.0), 59), None, "too early");
+        assert_eq!(condition(11.0, BTreeMap::new(), 600), None, "it is over");
+        assert_eq!(condition(11.0, others(1.0), 60).unwrap().level, AttentionLevel::Amber);
+        let limited_of = |name, limited| {
+            let last_minute = ClientCounts { limited, ..ClientCounts::default() };
+            super::limited(name, &Admission { last_minute, ..Admission::default() })
+        };
+        assert_eq!(limited_of("a", 2.0), None);
+        assert_eq!(limited_of("a", 3.0).unwrap().row, "service-a");
+        assert_eq!(limited_of(UNROUTED, 3.0).unwrap().row, "unrouted");
     }
 
     #[test]
@@ -269,7 +344,9 @@ mod tests {
         let level = |admitted, denied, counts: &[(&str, f64)], has_succeeded| {
             let unusable = counts.iter().map(|(result, count)| ((*result).to_owned(), *count));
             let failed = [("denied".to_owned(), denied)].into();
-            let last_minute = ClientCounts { admitted, failed, unusable: unusable.collect() };
+            let unusable = unusable.collect();
+            let last_minute =
+                ClientCounts { admitted, failed, unusable, ..ClientCounts::default() };
             let clients = Admission { last_minute, has_succeeded, ..Admission::default() };
             unusable_questions("edge", &clients).map(|it| it.level)
         };

@@ -68,8 +68,9 @@ pub(super) async fn perform(
     // Counted before the ClientHello, so that silent connections count as well.
     let per_ip = progress.per_ip.insert(worker.per_ip.enter(progress.peer.ip()));
     let count = per_ip.count;
-    if count > worker.snapshot().max_connections_per_ip(listen).saturating_mul(2) {
-        return Err(HandshakeFailure::over_limit());
+    let limit = worker.snapshot().max_connections_per_ip(listen);
+    if count > limit.saturating_mul(2) {
+        return Err(HandshakeFailure::over_limit(worker, progress.peer, limit));
     }
     // A TCP service has a protocol of its own, which may look like HTTP.
     let plain_http = match worker.snapshot().serves_http(listen) {
@@ -92,7 +93,7 @@ pub(super) async fn perform(
     let limit = service.config.limits.max_connections_per_ip;
     let factor = if service.config.protocol == Protocol::Http { 2 } else { 1 };
     if count > limit.saturating_mul(factor) {
-        return Err(HandshakeFailure::over_limit());
+        return Err(HandshakeFailure::over_limit(worker, progress.peer, limit));
     }
     let mut handshake = Handshake::default();
     let tls = Arc::clone(service.tls.for_groups(hello.groups()));

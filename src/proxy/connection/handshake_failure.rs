@@ -36,7 +36,9 @@ impl HandshakeFailure {
         Self { result, error: None, refusal: None, sni: None, tcp: None, is_over_limit: false }
     }
 
-    pub(super) fn over_limit() -> Self {
+    /// A connection of an address that has more than `max_connections_per_ip` permits.
+    pub(super) fn over_limit(worker: &Worker, peer: SocketAddr, limit: usize) -> Self {
+        worker.refusal_log.limited(peer, limit);
         Self { is_over_limit: true, ..Self::new(HandshakeResult::Unsupported) }
     }
 
@@ -109,6 +111,7 @@ impl HandshakeFailure {
             | HandshakeResult::Timeout
             | HandshakeResult::UnknownIssuer
             | HandshakeResult::UnknownName
+            | HandshakeResult::Unsuitable
             | HandshakeResult::Unsupported => ConnectionResult::Failed,
         }
     }

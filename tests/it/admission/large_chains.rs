@@ -118,7 +118,7 @@ fn ten_ml_dsa_certificates_are_accepted_up_to_the_maximum_of_a_message() {
     certificates.push(certificates[9].clone());
     let error = connect(&pki, &keygate, &party, certificates).unwrap_err();
     assert!(error.contains("CertificateUnknown"), "{error}");
-    let line = keygate.wait_for("the line", |line| line["result"] == "unsupported");
+    let line = keygate.wait_for("the line", |line| line["result"] == "unsuitable");
     assert!(line["error"].as_str().unwrap().contains("11 certificates"), "{line}");
 }
 

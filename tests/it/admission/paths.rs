@@ -205,7 +205,7 @@ fn ten_certificates_are_accepted_and_eleven_are_not() {
     admits(&keygate, &ten, &[]);
     rejects(&keygate, &eleven, &[], "certificate unknown");
     let line = keygate.wait_for("its line", |line| line["message"] == "handshake failed");
-    assert_eq!(line["result"], "unsupported");
+    assert_eq!(line["result"], "unsuitable");
     assert!(line["error"].as_str().unwrap().contains("at most 10"), "{line}");
 }
 

@@ -49,7 +49,7 @@ fn proxy(protocol: &str) -> Proxy {
 fn names_the_key(running: &Running, message: &str) {
     running.wait_for("the line", |line| {
         let error = line["error"].as_str().unwrap_or_default();
-        line["message"] == message && line["result"] == "unsupported" && error.contains(KEY)
+        line["message"] == message && line["result"] == "unsuitable" && error.contains(KEY)
     });
 }
 

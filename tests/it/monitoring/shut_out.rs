@@ -4,22 +4,27 @@
 //! `DENIED` in `src/admin/admissions.rs`; `Rejections::by`, `loaded_files` in
 //! `src/admin/admissions/update.rs`; `ServiceRejected` in `crates/core/src/tls/handshake_result.rs`.
 
-use std::fs::copy;
-use std::io::Write;
+use std::fs::{copy, write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, UNIX_EPOCH};
 
+use rcgen::{CertificateParams, KeyUsagePurpose};
+use rustls::ALL_VERSIONS;
+use rustls::version::TLS12;
 use serde_json::{Value, json};
 
 use crate::support::asker::{AskedKeygate, UNIX};
-use crate::support::client::Client;
+use crate::support::client::{Client, config_of};
 use crate::support::keygate::Keygate;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::proxy::{Configure, Proxy, Running};
+use crate::support::wait::wait_within;
 use crate::support::write_revision;
 
 /// Clients that fail; more than ten are many.
 const MANY: usize = 12;
+const GET: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 /// The condition whose subject begins with `subject`, as level, problem and command. Conditions of
 /// files are left out.
@@ -44,7 +49,7 @@ fn wait_for_condition(keygate: &Keygate, subject: &str) -> (String, String, Valu
 /// Sends a request and waits for the response, or for the end of the connection.
 fn try_request(pki: &Pki, proxy: &Running, client: &Party) {
     let mut client = Client::connect(pki, proxy.address(), client);
-    let _ = client.try_send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"); // it may be rejected
+    let _ = client.try_send(GET); // it may be rejected
     client.head_or_end();
 }
 
@@ -125,6 +130,113 @@ fn clients_that_reject_the_certificate_of_the_service_need_attention() {
     assert!(problem.contains(cause), "{problem}");
 }
 
+/// Guards: `from_certificate_error` in `crates/core/src/tls/handshake_result.rs`.
+#[test]
+fn clients_whose_certificates_have_another_purpose_or_key_usage_need_attention() {
+    let proxy = Proxy::new().start();
+    proxy.admits(&proxy.good);
+    let for_servers = proxy.pki.server_with("for-servers", CertificateParams::default());
+    let mut usage = CertificateParams::default();
+    usage.key_usages = vec![KeyUsagePurpose::KeyEncipherment];
+    let no_signature = proxy.pki.client_with("no-signature", Kind::P256, usage);
+    for _ in 0..MANY / 2 {
+        try_request(&proxy.pki, &proxy, &for_servers);
+        try_request(&proxy.pki, &proxy, &no_signature);
+    }
+    let (_, problem, _) = wait_for_condition(&proxy, "service test");
+    let cause = "(unsuitable: 12): the purpose or key of client certificates, see error of";
+    assert!(problem.contains(cause), "{problem}");
+    for error in ["serverAuth only", "key usage"] {
+        let line = proxy
+            .wait_for(error, |line| line["error"].as_str().is_some_and(|it| it.contains(error)));
+        assert_eq!(line["result"], "unsuitable", "{line}");
+    }
+}
+
+/// Guards: `limited` in `src/admin/attention/clients.rs` and `src/client_log.rs`.
+#[test]
+fn connections_above_the_limit_of_one_address_need_attention_and_are_logged() {
+    let proxy = Proxy::new().workers(1).limits("max_connections_per_ip = 2").start();
+    let _held: Vec<_> = (0..4).map(|_| TcpStream::connect(proxy.address()).unwrap()).collect();
+    for _ in 0..MANY {
+        let mut closed = TcpStream::connect(proxy.address()).unwrap();
+        let read = closed.read(&mut [0; 64]);
+        assert!(read.is_err() || read.is_ok_and(|it| it == 0));
+    }
+    let (level, problem, _) = wait_for_condition(&proxy, "connections without a service");
+    assert_eq!(level, "amber");
+    let expected = "at a limit: see \"too many connections from one address\" in the log";
+    assert!(problem.contains(expected), "{problem}");
+    let (_, text) = proxy.admin("/status.txt");
+    assert!(!text.contains("nothing needs attention") && text.contains("12 connections"), "{text}");
+    assert!(proxy.admin("/").1.contains("12 connections in the last minute were closed"));
+    let lines = proxy.lines("too many connections from one address");
+    let line = lines.first().unwrap();
+    assert_eq!((lines.len(), &line["limit"], &line["level"]), (1, &json!(2), &json!("WARN")));
+    assert!(line["peer"].as_str().unwrap().starts_with("127.0.0.1:"), "{line}");
+    let remedy = line["remedy"].as_str().unwrap();
+    assert!(remedy.contains("max_connections_per_ip") && remedy.contains("accept_proxy"));
+}
+
+/// Takes a minute, which is the time without a success.
+///
+/// Guards: `unusual_failures` in `src/admin/attention/clients.rs`, `unusual` and `unrouted` in
+/// `src/admin/admissions.rs`.
+#[test]
+fn clients_that_all_fail_with_a_result_of_scanners_need_attention() {
+    let expected = [
+        ("unsupported", "check tls.min_version: the log has the fault in error"),
+        ("unknown_name", "check server_names: the log has the name in sni"),
+        ("no_certificate", "clients present none"),
+    ];
+    let proxies = expected.map(|(result, cause)| {
+        let proxy = Proxy::new().service("server_names = [\"localhost\"]").start();
+        for _ in 0..4 {
+            let mut client = proxy.connect();
+            client.send(GET);
+            assert!(client.head().starts_with("HTTP/1.1 200 "));
+        }
+        assert_eq!(proxy.status()["attention"], json!([])); // counts the successes
+        let before = proxy.configuration.clone();
+        let after = match result {
+            "unsupported" => before.add("services.tls", "min_version = \"1.3\""),
+            "unknown_name" => before.service("server_names = [\"api.example.com\"]"),
+            _ => before,
+        };
+        if result != "no_certificate" {
+            write(proxy.pki.path("keygate.toml"), after.text()).unwrap();
+            proxy.wait_for_generation(2);
+        }
+        let client = (result != "no_certificate").then_some(&proxy.good);
+        for _ in 0..MANY {
+            let versions = if result == "unsupported" { &[&TLS12][..] } else { ALL_VERSIONS };
+            let config = config_of(&proxy.pki, versions, client);
+            let mut client = Client::with(config, proxy.address());
+            let _ = client.try_send(GET); // it may be rejected
+            assert!(client.head_or_end().is_none(), "{result}");
+        }
+        (proxy, format!("is selected ({result}: {MANY}): {cause}"))
+    });
+    let is_shown = |(proxy, expected): &(Running, String)| {
+        let status = proxy.status();
+        status["attention"].as_array().unwrap().iter().any(|it| {
+            let problem = it["problem"].as_str().unwrap();
+            (&it["level"], &it["subject"]) == (&json!("amber"), &json!("service test"))
+                && problem.starts_with("no client gets in for 1 minute, and more handshakes than ")
+                && problem.contains(expected)
+        })
+    };
+    let waited = wait_within(Duration::from_secs(110), || {
+        let missing = proxies.iter().filter(|it| !is_shown(it));
+        let missing: Vec<_> = missing.map(|(proxy, it)| (it, proxy.status())).collect();
+        if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?}")) }
+    });
+    waited.unwrap();
+    for (proxy, _) in proxies {
+        assert!(!proxy.admin("/status.txt").1.contains("nothing needs attention"));
+    }
+}
+
 #[test]
 fn a_client_of_another_ca_that_retries_is_no_condition_of_a_filter_update() {
     let proxy = Proxy::new().start();
@@ -173,7 +285,7 @@ fn visitors_without_a_certificate_are_told_from_a_host_that_is_configured_wrongl
     for _ in 0..MANY {
         assert_eq!(asked.connect().ask(&[]).status, 403);
     }
-    shown("(no_certificate: 12): the host sends none, or in another field", "red");
+    shown("(no_certificate: 12): clients present none, or the host sends none", "red");
     let row = &asked.keygate.admin("/status.txt").1;
     assert!(row.contains("unusable 12, without certificate 100.0 %"), "{row}");
     assert_eq!(asked.connect().ask_about(&asked.good).status, 200);

@@ -41,7 +41,9 @@ named! {
         UnknownIssuer = "unknown_issuer",
         /// No service has the server name that the client sent.
         UnknownName = "unknown_name",
-        /// No common protocol or algorithm, or a certificate for another purpose.
+        /// The client's certificate has another fault, such as its purpose or a short key.
+        Unsuitable = "unsuitable",
+        /// No common protocol or algorithm.
         Unsupported = "unsupported",
     }
 }
@@ -87,7 +89,7 @@ impl HandshakeResult {
 
 #[expect(
     clippy::wildcard_enum_match_arm,
-    reason = "rustls may add variants; all others are `Unsupported`"
+    reason = "rustls may add variants; all others are `Unsuitable`"
 )]
 fn from_certificate_error(error: &CertificateError) -> HandshakeResult {
     match error {
@@ -110,10 +112,10 @@ fn from_certificate_error(error: &CertificateError) -> HandshakeResult {
                 | ClientProblem::TooManyCertificates { .. }
                 | ClientProblem::UnknownPath,
             )
-            | None => HandshakeResult::Unsupported,
+            | None => HandshakeResult::Unsuitable,
         },
         CertificateError::UnknownIssuer => HandshakeResult::UnknownIssuer,
-        _ => HandshakeResult::Unsupported,
+        _ => HandshakeResult::Unsuitable,
     }
 }
 
@@ -129,7 +131,9 @@ mod tests {
         let rejected = CertificateError::ApplicationVerificationFailure;
         assert_eq!(class(rejected.into()), HandshakeResult::Compromised);
         assert_eq!(class(CertificateError::NotValidYet.into()), HandshakeResult::Expired);
-        assert_eq!(class(CertificateError::BadEncoding.into()), HandshakeResult::Unsupported);
+        assert_eq!(class(CertificateError::BadEncoding.into()), HandshakeResult::Unsuitable);
+        assert_eq!(class(CertificateError::InvalidPurpose.into()), HandshakeResult::Unsuitable);
+        assert_eq!(class(Error::General(String::new())), HandshakeResult::Unsupported);
         let issuer = crate::tls::verification_error::certificate_error(
             webpki::Error::InvalidSignatureForPublicKey,
         );

@@ -161,11 +161,11 @@ fn every_failed_handshake_is_counted_logged_and_signalled_as_described() {
         (Some(&failures.revoked), case("revoked", "is revoked", "certificate revoked")),
         (Some(&unlisted), case("revoked", "no revocation list covers the issuer", "alert")),
         (Some(lost), case("compromised", "", "access denied")),
-        (Some(&version_1), case("unsupported", "not of X.509 version 3", "certificate unknown")),
+        (Some(&version_1), case("unsuitable", "not of X.509 version 3", "certificate unknown")),
         (
             Some(&server),
             case(
-                "unsupported",
+                "unsuitable",
                 "the extended key usage of the certificate has serverAuth only",
                 "unsupported certificate",
             ),
@@ -241,11 +241,11 @@ fn a_certificate_of_a_forged_ca_is_of_an_unknown_issuer() {
 
 /// curl and rustls do not even start a handshake with such a key.
 #[test]
-fn a_key_that_is_too_short_is_unsupported() {
+fn a_key_that_is_too_short_is_unsuitable() {
     let failures = Failures::new();
     let text = short_rsa(&failures.scene, &failures.keygate);
     assert!(text.contains("certificate unknown"), "{text}");
-    failures.wait_for_count("unsupported", 0.0);
+    failures.wait_for_count("unsuitable", 0.0);
     assert_eq!(failures.count("bad_signature"), 0.0);
 }
 
