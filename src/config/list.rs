@@ -30,7 +30,7 @@ table! {
         pub rollback: Rollback = "refuse" => AtOnce
             "Handling of a file that is older than the list in use, by the `date` in `badkeysdata.json`, or that has no date in place of a list with one.",
         pub shrink: Shrink = "refuse" => AtOnce
-            "Handling of a file that lost half of the entries in use or more, or, of a blocklist, lacks more than half of the records in use. With `refuse` it waits for `keygate list accept`.",
+            "Handling of a file that has half of the entries in use or fewer, or lacks more than half of them. With `refuse` it waits for `keygate list accept`.",
         pub canaries: Vec<PathBuf> = [] => AtOnce
             "Files with keys that must be on the list.",
         pub max_new_hits: Option<usize> => AtOnce

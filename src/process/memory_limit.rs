@@ -14,6 +14,9 @@ const BUFFER_PART: u64 = 2;
 const MIN_FOR_WORKER: u64 = 8 << 20;
 /// The limit if the kernel tells none, 1 GiB.
 const UNKNOWN: u64 = 1 << 30;
+/// Limits of so many bytes are none: version 1 tells the largest number of pages for no limit, 2^63
+/// bytes less one page.
+const NO_LIMIT: u64 = 1 << 62;
 
 /// Maximum bytes that each worker buffers for its clients. A filter or list takes twice the size of
 /// its file while it is replaced.
@@ -41,7 +44,7 @@ pub(crate) fn memory_limit() -> u64 {
 }
 
 /// The smallest of the limits of `cgroups`, and of the memory in `machine`, the text of
-/// `/proc/meminfo`. A cgroup of version 1 without a limit has the largest number of pages.
+/// `/proc/meminfo`.
 fn smallest(root: &Path, cgroups: &str, machine: &str) -> u64 {
     let memory = machine.lines().find_map(|line| line.strip_prefix("MemTotal:"));
     let memory = memory.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
@@ -67,7 +70,7 @@ fn smallest_limit(root: &Path, cgroups: &str) -> Option<u64> {
             path.into_iter().flat_map(Path::ancestors).map(|it| root.join(it).join(file)).collect();
         directories.into_iter().filter_map(|file| read_to_string(file).ok()?.trim().parse().ok())
     });
-    limits.min()
+    limits.filter(|limit| *limit < NO_LIMIT).min()
 }
 
 #[cfg(test)]
@@ -105,8 +108,10 @@ mod tests {
         write("memory/docker/id/memory.limit_in_bytes", "268435456\n");
         let version1 = "12:cpu,cpuacct:/docker/id\n4:memory:/docker/id\n0::/\n";
         assert_eq!(limit(version1), Some(256 << 20));
-        assert_eq!(limit("4:memory:/docker/unseen\n"), Some(9_223_372_036_854_771_712));
-        assert_eq!(smallest("4:memory:/docker/unseen\n"), 24_684_084 << 10);
+        let unlimited = "4:memory:/docker/unseen\n";
+        assert_eq!(limit(unlimited), None);
+        assert_eq!(smallest(unlimited), 24_684_084 << 10);
+        assert_eq!(super::smallest(root.path(), unlimited, "nonsense"), UNKNOWN);
         assert_eq!(smallest(version1), 256 << 20);
         assert_eq!(limit("nonsense"), None);
     }

@@ -74,8 +74,8 @@ pub fn check_list_candidate(
         Shrink::Allow => {}
         Shrink::Refuse => {
             let before = in_use.as_ref().map_or(0, ExactList::len) as u64;
-            let cause = lost(in_use.as_ref(), &update);
-            let cause = cause.or_else(|| gate::shrunk(before, update.len() as u64));
+            let cause = gate::shrunk(before, update.len() as u64);
+            let cause = cause.or_else(|| lost(in_use.as_ref()?, &update));
             shrunk.ensure_allowed(GuardFile::List, cause)?;
         }
     }

@@ -143,8 +143,7 @@ impl Gate {
                 None => WaitCause::NewHits { new_hits, before, allowed },
             })
         };
-        let cause =
-            cause.or_else(|| shrunk(update.entries_before, update.entries)).or_else(too_many);
+        let cause = shrunk(update.entries_before, update.entries).or(cause).or_else(too_many);
         if let Some(cause) = cause {
             self.held = Some(PendingUpdate { report: update, accepted_by: None });
             return Err(NeedsOperator::new(self.file, cause));

@@ -136,7 +136,7 @@ impl GuardedFile for LoadedList {
     }
 
     fn lost(&self, update: &Self) -> Option<WaitCause> {
-        lost(Some(&self.list), &update.list)
+        lost(&self.list, &update.list)
     }
 
     fn new_hits(&self, dry_run: &DryRun) -> NewHits {
@@ -249,12 +249,8 @@ impl ListSource {
     }
 }
 
-/// The records that a blocklist lacks, if they are most of the records in use.
-pub(crate) fn lost(before: Option<&ExactList>, update: &ExactList) -> Option<WaitCause> {
-    let (Some(ExactList::Badkeys(before)), ExactList::Badkeys(update)) = (before, update) else {
-        return None;
-    };
-    let lost = before.blocklist.difference(&update.blocklist).0 as u64;
-    let in_use = before.blocklist.len() as u64;
+/// The entries that an update lacks, if they are most of the entries in use.
+pub(crate) fn lost(before: &ExactList, update: &ExactList) -> Option<WaitCause> {
+    let (lost, in_use) = (before.difference(update)?.0 as u64, before.len() as u64);
     (lost > in_use / 2).then_some(WaitCause::Lost { lost, in_use })
 }

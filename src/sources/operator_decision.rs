@@ -15,12 +15,12 @@ pub struct NeedsOperator {
 /// The reason for which an update waits.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WaitCause {
-    /// A blocklist lacks most of the records in use.
-    #[error("it lacks {lost} of the records in use ({in_use}), more than half")]
+    /// A list lacks most of the entries in use.
+    #[error("it lacks {lost} of the entries in use ({in_use}), more than half")]
     Lost {
-        /// Number of records in use that the update lacks.
+        /// Number of entries in use that the update lacks.
         lost: u64,
-        /// Number of records in use.
+        /// Number of entries in use.
         in_use: u64,
     },
     /// More recent clients would be rejected than `max_new_hits` allows.

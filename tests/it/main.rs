@@ -210,6 +210,7 @@ mod upstream {
     mod servers;
     mod shared_connections;
     mod shares;
+    mod short_chunks;
     mod tls;
     mod unprocessed_uploads;
 }

@@ -39,6 +39,7 @@ pub mod idle_timeout;
 pub mod incoming;
 pub mod informational;
 pub mod io_events;
+pub mod joined_pieces;
 pub mod keep_alive;
 pub mod kept_body;
 pub mod lingering_close;

@@ -51,19 +51,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
 
 impl ListDiff {
     fn new(before: ListFile, after: ListFile) -> (Self, [ExactList; 2]) {
-        let changes = match (&before.list, &after.list) {
-            (ExactList::Badkeys(before), ExactList::Badkeys(after)) => {
-                Some(before.blocklist.difference(&after.blocklist))
-            }
-            (ExactList::Fingerprints(before), ExactList::Fingerprints(after)) => {
-                let lost = before.iter().filter(|digest| !after.contains(digest)).count();
-                let gained = after.iter().filter(|digest| !before.contains(digest)).count();
-                let lost = lost + before.primes().count_without(after.primes());
-                Some((lost, gained + after.primes().count_without(before.primes())))
-            }
-            (ExactList::Badkeys(_), ExactList::Fingerprints(_))
-            | (ExactList::Fingerprints(_), ExactList::Badkeys(_)) => None,
-        };
+        let changes = before.list.difference(&after.list);
         let difference = Self {
             same: before.info.sha256 == after.info.sha256,
             before: before.info,

@@ -12,8 +12,9 @@ use hyper::{Method, Request, Uri, Version};
 use keygate_wire::fields;
 use keygate_wire::http1::request::OutgoingBody;
 use keygate_wire::idle_timeout::IdleTimeout;
-use keygate_wire::incoming::Incoming;
+use keygate_wire::incoming::{HttpError, Incoming};
 use keygate_wire::informational::InformationalSender;
+use keygate_wire::joined_pieces::JoinedPieces;
 use keygate_wire::kept_body::KeptBody;
 use keygate_wire::upload::{ClientFault, Upload};
 
@@ -110,6 +111,7 @@ pub(crate) type RequestUpload = Upload<Incoming>;
 #[derive(Debug)]
 pub(crate) struct RequestBody {
     incoming: Option<Incoming>,
+    pieces: JoinedPieces<HttpError>,
     /// `None` if the body is empty.
     pub(crate) upload: Option<RequestUpload>,
     status_header: Rc<HeaderName>,
@@ -146,6 +148,7 @@ impl RequestBody {
     ) -> Self {
         Self {
             incoming: Some(incoming),
+            pieces: JoinedPieces::default(),
             upload,
             status_header,
             remaining: limits.max_size,
@@ -188,6 +191,7 @@ impl RequestBody {
         };
         let second = Self {
             incoming: None,
+            pieces: JoinedPieces::default(),
             upload: None,
             status_header: Rc::clone(&self.status_header),
             remaining: self.remaining,
@@ -239,7 +243,7 @@ impl Body for RequestBody {
         {
             client.send_continue();
         }
-        let Poll::Ready(frame) = Pin::new(incoming).poll_frame(context) else {
+        let Poll::Ready(frame) = this.pieces.poll_frame(incoming, context) else {
             if let Some(upload) = &this.upload {
                 upload.wait_for_client(context);
             }
@@ -281,7 +285,7 @@ impl Body for RequestBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.as_ref().is_none_or(Incoming::is_end_stream)
+        self.incoming.as_ref().is_none_or(|incoming| self.pieces.is_end_stream(incoming))
     }
 
     fn size_hint(&self) -> SizeHint {

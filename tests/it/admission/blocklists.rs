@@ -233,7 +233,7 @@ fn a_new_blocklist_is_used_and_a_wrong_one_is_not() {
     setting.wait_for_rejection("records: 49, and min_records is 50");
     // As many records as before, but 6 clients and 48 others are gone.
     setting.write(&Blocklist::new(&[]).with_others(48, 106));
-    setting.wait_for_rejection("it lacks 54 of the records in use (106), more than half");
+    setting.wait_for_rejection("it lacks 54 of the entries in use (106), more than half");
     remove_file(&file).unwrap();
     setting.wait_for_rejection("No such file");
     assert_eq!(setting.keygate.status()["generation"], 1);
@@ -423,13 +423,13 @@ fn a_blocklist_that_shrank_is_used_if_the_configuration_allows_it() {
     let shrunk = Blocklist::new(&[(&setting.good.spki, 1)]).with_others(0, 20);
     wait_until("the copy of the list", || setting.copies().len() == 1);
     setting.write(&shrunk);
-    setting.wait_for_rejection("more than half");
+    setting.wait_for_rejection("the number of entries falls");
     setting.stop();
 
     // A restart does not let it through, because the state directory has a copy.
     let output = setting.validate();
     assert!(output.status.success(), "{}", output_text(&output));
-    let warning = "more than half: inspect the update, then accept it";
+    let warning = "21: inspect the update, then accept it";
     assert!(output_text(&output).contains(warning), "{}", output_text(&output));
     setting.start();
     setting.rejects(&setting.listed[1]);
@@ -448,7 +448,7 @@ fn a_blocklist_that_shrank_is_used_if_the_configuration_allows_it() {
     configure("min_records = 1");
     setting.keygate.wait_for("a rejected configuration", |line| {
         line["message"] == "configuration rejected, keeping the one in use"
-            && line["problem"].as_str().unwrap().contains("more than half")
+            && line["problem"].as_str().unwrap().contains("the number of entries falls")
     });
     setting.rejects(&setting.listed[1]);
     configure("shrink = \"allow\"");

@@ -42,7 +42,9 @@ fn setting(policy: &str, more: impl FnOnce(&Party, &Party) -> String) -> Setting
     let [good, lost, stolen] = ["good", "lost", "stolen"].map(|name| pki.client(name, Kind::P256));
     write_filter(&pki.path("lost.pkbf"), &[&lost.spki]);
     let listed = another_encoding(&stolen);
-    write(pki.path("deny.txt"), format!("# March\n{listed}  # a laptop\n")).unwrap();
+    let another = Fingerprint::of(&0_u32.to_be_bytes());
+    let text = format!("# March\n{listed}  # a laptop\n{another}\n");
+    write(pki.path("deny.txt"), text).unwrap();
     let top =
         format!("{}\n[[lists]]\nname = \"march\"\npath = \"deny.txt\"\n", more(&lost, &stolen));
     let policy = format!("policy = {{ {policy} }}");

@@ -92,13 +92,12 @@ fn a_key_with_a_prime_of_a_list_is_rejected_from_the_update_on() {
     });
     let product = |numbers: &[usize]| numbers.iter().map(|it| &primes[*it]).product::<BigUint>();
     let path = proxy.pki.path("shared.txt");
-    let line = |bits: u32, product: BigUint| {
-        write(&path, format!("# products\nrsa-primes:{bits}:{product:x}\n")).unwrap();
-    };
+    let text = |bits: u32, product: BigUint| format!("# products\nrsa-primes:{bits}:{product:x}\n");
+    let line = |bits: u32, product: BigUint| write(&path, text(bits, product)).unwrap();
     line(4096, product(&[0, 1]));
     let proxy = proxy.start();
     [&first, &second].into_iter().for_each(|client| proxy.admits(client));
-    line(2048, product(&[0]));
+    write(&path, text(4096, product(&[0, 1])) + &text(2048, product(&[0]))).unwrap();
     proxy.wait_for_generation(2);
     proxy.rejects(&first);
     proxy.admits(&second);

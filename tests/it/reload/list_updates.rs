@@ -146,6 +146,23 @@ fn a_list_that_lost_half_of_its_keys_waits_for_the_operator() {
 }
 
 #[test]
+fn a_list_whose_keys_were_replaced_by_as_many_others_waits_for_the_operator() {
+    let mut scene = Scene::new("");
+    let others = (10_u32..13).map(|it| Fingerprint::of(&it.to_be_bytes()));
+    let others: String = others.map(|it| format!("{it}\n")).collect();
+    scene.publish(&format!("{}{others}", list(&[], 1)));
+    scene.waits("shrunk", "it lacks 3 of the entries in use (4), more than half");
+    scene.is_as_it_was();
+    scene.restart();
+    scene.has_waited_since_the_start("shrunk");
+    scene.is_as_it_was();
+    let half = list(&[&scene.listed], 1);
+    scene.publish(&format!("{half}{others}"));
+    scene.keygate.wait_for_status("the update", |status| status["lists"][0]["entries"] == 5);
+    scene.keygate.rejection(&scene.listed);
+}
+
+#[test]
 fn a_list_that_would_reject_recent_clients_waits_for_the_operator() {
     let mut scene = Scene::new("max_new_hits = 0");
     let update = list(&[&scene.listed, &scene.good], 3);

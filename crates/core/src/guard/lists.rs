@@ -203,6 +203,26 @@ impl ExactList {
         }
     }
 
+    /// The number of entries that only this list has, and the number of those that only `other` has.
+    /// `None` if the lists differ in format.
+    #[must_use]
+    pub fn difference(&self, other: &Self) -> Option<(usize, usize)> {
+        match (self, other) {
+            (Self::Badkeys(list), Self::Badkeys(other)) => {
+                Some(list.blocklist.difference(&other.blocklist))
+            }
+            (Self::Fingerprints(list), Self::Fingerprints(other)) => {
+                let without = |one: &FingerprintList, other: &FingerprintList| {
+                    let digests = one.iter().filter(|digest| !other.contains(digest)).count();
+                    digests + one.primes.count_without(&other.primes)
+                };
+                Some((without(list, other), without(other, list)))
+            }
+            (Self::Badkeys(_), Self::Fingerprints(_))
+            | (Self::Fingerprints(_), Self::Badkeys(_)) => None,
+        }
+    }
+
     /// Whether the list may have fingerprints.
     pub(super) fn has_fingerprints(&self) -> bool {
         match self {

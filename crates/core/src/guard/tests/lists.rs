@@ -130,6 +130,26 @@ fn the_first_list_with_any_form_of_a_key_gives_the_finding() {
     assert_eq!(found(vec![badkeys, two]), ("badkeys".into(), Encoding::EcX));
 }
 
+#[test]
+fn lists_of_one_format_are_compared_by_their_keys_and_products() {
+    let key = |number: u32| Fingerprint::of(&number.to_be_bytes()).to_string();
+    let primes = |digit: &str| format!("rsa-primes:2048:{}", digit.repeat(768));
+    let text = |lines: &[String]| ExactList::from(list("own", lines));
+    let before = text(&[key(1), key(2), key(3), primes("f")]);
+    assert_eq!(before.len(), 6);
+    assert_eq!(before.difference(&before), Some((0, 0)));
+    let after = text(&[key(1), key(4), key(5), key(6), key(7), primes("f")]);
+    assert_eq!(before.difference(&after), Some((2, 4)));
+    assert_eq!(before.difference(&text(&[key(1), key(2), key(3), primes("d")])), Some((3, 3)));
+    let grown = format!("{}0{}", primes("f"), "f".repeat(768));
+    assert_eq!(before.difference(&text(&[key(1), key(2), key(3), grown])), Some((0, 7)));
+    let [one, two, three] = [0; 3].map(|_| spki_of(&rcgen::PKCS_ECDSA_P256_SHA256));
+    let records = |keys: &[&[u8]]| ExactList::from(blocklist("badkeys", keys));
+    let (lost, gained) = records(&[&one, &two, &three]).difference(&records(&[&one])).unwrap();
+    assert!(lost > 0 && gained == 0, "{lost} {gained}");
+    assert_eq!(before.difference(&records(&[&one])), None);
+}
+
 /// No related encoding of such a key is looked up, and the default rejects it.
 #[test]
 fn a_list_in_trial_admits_no_key_in_an_unknown_encoding() {

@@ -104,11 +104,13 @@ impl SharedPrimes {
     }
 
     /// Number of primes of half the size of a modulus that the products have room for, of those
-    /// that `other` does not have.
+    /// that `other` does not have. It has the primes of a product that divides one of its own.
     #[must_use]
     pub fn count_without(&self, other: &Self) -> usize {
         let products = self.products.difference(&other.products);
-        let primes = products.map(|(bits, product)| product.bits().div_ceil(bits / 2));
+        let missing = products
+            .filter(|(bits, product)| !other.of_size(*bits).any(|it| it.is_multiple_of(product)));
+        let primes = missing.map(|(bits, product)| product.bits().div_ceil(bits / 2));
         usize::try_from(primes.sum::<u64>()).unwrap_or(usize::MAX)
     }
 
