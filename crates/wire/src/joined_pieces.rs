@@ -36,7 +36,7 @@ impl<E> Default for JoinedPieces<E> {
 
 impl<E> JoinedPieces<E> {
     /// Reads the next frame of `body`. hyper passes a chunk to a body only after the chunk before it
-    /// was read, in another task. After [`FREE_PIECES`] short pieces, that task gets one turn.
+    /// was read, in another task. After many short pieces, that task gets one turn.
     pub fn poll_frame<B: Body<Data = Bytes, Error = E> + Unpin>(
         &mut self,
         body: &mut B,
