@@ -55,8 +55,8 @@ pub(super) struct ClientCounts {
     pub(super) admitted: f64,
     /// The clients that did not get in, by result.
     pub(super) failed: BTreeMap<String, f64>,
-    /// The failed handshakes that scanners cause as well, by result. Those that failed before a
-    /// service was selected count for every service.
+    /// The failed handshakes that scanners cause as well, by result. A handshake
+    /// that failed before a service was selected counts for every service.
     pub(super) others: BTreeMap<String, f64>,
     /// The connections that were closed, or got 429, at a limit.
     pub(super) limited: f64,

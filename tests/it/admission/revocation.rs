@@ -215,7 +215,7 @@ fn a_revoked_intermediate_counts_unless_only_the_leaf_is_checked() {
             .start(&pki);
         let response = keygate.curl(&client, &[]);
         let status = keygate.status()["attention"].to_string();
-        let revoked = "CN=Sub CA is revoked by a list in use, so that every client";
+        let revoked = "CN=Sub CA is revoked by a list in use, so every client";
         assert_eq!(status.contains(revoked), is_refused, "{status}");
         if is_refused {
             assert!(

@@ -120,7 +120,8 @@ fn a_key_with_a_prime_of_a_list_is_rejected_from_the_update_on() {
 /// Each list is below the maximum, and the time of the check is bounded over all of them.
 #[test]
 fn lists_with_too_many_products_leave_keys_of_the_size_unchecked_with_a_warning() {
-    let lists = ["one", "two"].map(|it| format!("{{ name = \"{it}\", path = \"{it}.txt\" }}"));
+    let lists = ["one", "two"]
+        .map(|it| format!("{{ name = \"{it}\", path = \"{it}.txt\", shrink = \"allow\" }}"));
     let proxy = Proxy::new().global(&format!("lists = [{}]", lists.join(", ")));
     let client = RsaKey::good(2048).client(&proxy.pki, "client");
     let write_list = |name: &str, kib: u32, added: u32| {

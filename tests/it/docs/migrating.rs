@@ -310,9 +310,9 @@ fn the_differences_on_the_page_are_real() {
         assert!(page.contains(&format!("`{name}`")), "{name}");
     }
     // The metrics that the page names count the rejected clients.
-    let unsupported =
-        "keygate_handshakes_total{result=\"unsupported\",resumed=\"false\",service=\"orders\"}";
-    assert!(keygate.metric(unsupported) >= 1.0);
+    let unsuitable =
+        "keygate_handshakes_total{result=\"unsuitable\",resumed=\"false\",service=\"orders\"}";
+    assert!(keygate.metric(unsuitable) >= 1.0);
 }
 
 #[test]
