@@ -81,6 +81,23 @@ package:
     cargo build --locked --profile dist
     deploy/debian/build
 
+# Makes the files of a release from a tag, in a folder: `just release v0.1.0 ../release`; needs root
+release tag folder:
+    deploy/release/build {{ tag }} {{ folder }}
+
+# Packages the binary of the tests, signs, verifies and unpacks the files of a release
+release-check:
+    deploy/release/check
+
+# From a folder of a release to a rejected client, in a fresh Debian; needs root
+release-install folder:
+    deploy/release/install {{ folder }}
+
+# Compares the libraries with a tag, and packages them; needs cargo-semver-checks and a tag
+semver tag:
+    cargo semver-checks --package keygate-core --package keygate-wire --baseline-rev {{ tag }}
+    cargo package --locked --package keygate-core --package keygate-wire
+
 # Installs, uses, upgrades and purges the Debian package in a fresh Debian; needs root
 debian-check:
     deploy/debian/check
@@ -98,5 +115,5 @@ install-test-packages *groups:
     scripts/install-test-packages {{ groups }}
 
 # Everything that a change must pass, with a soak of 60 seconds among the tests
-ci: lint doc && debian-check container-check kubernetes-check fuzz
+ci: lint doc && debian-check release-check container-check kubernetes-check fuzz
     KEYGATE_SOAK_SECONDS=60 cargo test --locked
