@@ -20,11 +20,12 @@ use keygate_core::tls::{
 };
 use keygate_wire::client_io::{ClientIo, detect_vanished};
 use keygate_wire::lingering_close::{self, LINGER_TIME};
-use keygate_wire::permit::{ClientKey, CountGuard, PerIpGuard, Permit, Unproven};
+use keygate_wire::permit::{ClientKey, CountGuard, PerIpGuard, Permit, Place, Unproven};
 use keygate_wire::tls_stream::TlsStream;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tracing::debug;
 
 use self::assessment::Assessment;
 use self::handshake::HandshakeProgress;
@@ -77,6 +78,7 @@ async fn establish(
     let worker = &*worker;
     let began = Instant::now();
     let Accepted { tcp, peer, listen, handshake_timeout, unacknowledged, permit, .. } = accepted;
+    let places = accepted.unproven;
     let mut progress = HandshakeProgress { peer, service: None, per_ip: None, unproven };
     let handshake = handshake::perform(worker, listen, tcp, &mut progress);
     let outcome = match timeout(handshake_timeout, handshake).await {
@@ -105,9 +107,19 @@ async fn establish(
     }
     let verifier = &service.client_verifier;
     let identity = ClientIdentity::new(peer, stream.state(), handshake, verifier);
-    let client = ClientKey::new(identity.leaf().map(AsRef::as_ref), peer.ip());
+    // Of an ECDSA signature everybody can make a second one, so the certificate names no client.
+    let key = identity.leaf().map(|leaf| spki::of_certificate(leaf).unwrap_or(leaf));
+    let client = ClientKey::new(key, peer.ip());
     stream.set_client(client);
-    let guards = ConnectionGuards { _active: active, _per_ip: per_ip, _permit: permit };
+    let Some(place) = places.take_place(client, permit.limit()) else {
+        active.0.connections.of(ConnectionResult::Limited).inc();
+        let (service, limit) = (&service.config.name, permit.limit());
+        debug!(%peer, %service, limit, "client holds its share of max_connections");
+        close(stream).await;
+        return None;
+    };
+    let guards =
+        ConnectionGuards { _active: active, _per_ip: per_ip, _place: place, _permit: permit };
     Some(Established { stream, service, identity, client, is_over_limit, guards })
 }
 
@@ -118,6 +130,7 @@ type ClientStream = Box<TlsStream<TcpStream>>;
 struct ConnectionGuards {
     _active: ActiveConnection,
     _per_ip: Option<PerIpGuard>,
+    _place: Place,
     _permit: Permit,
 }
 

@@ -206,7 +206,7 @@ impl OpenConnection {
         // At the next tick, not with the response: h2 sends GOAWAY before pending DATA, and some
         // clients then abandon a request whose body they are still sending.
         if let Some(rejection) = self.rejection.get()
-            && self.has_responded.get()
+            && (self.has_responded.get() || self.state.is_older_than_header_timeout(now))
             && !self.is_evicted.get()
         {
             self.evict(rejection);

@@ -19,7 +19,7 @@ pub use self::client_shares::{ClientShares, ShareGuard, may_take_one};
 pub use self::ledger::BufferClass;
 pub use self::per_ip::{PerIpCounts, PerIpGuard, network_of};
 pub use self::resizable::{Permit, ResizableSemaphore};
-pub use self::unproven::{Unproven, UnprovenConnections};
+pub use self::unproven::{Place, Unproven, UnprovenConnections};
 
 /// A count that one thread shares.
 #[derive(Debug, Clone, Default)]

@@ -287,6 +287,11 @@ impl ConnectionState {
         self.timeouts.max_age.map(|age| self.opened + age)
     }
 
+    /// Whether the connection has been open for `header_timeout`.
+    pub(crate) fn is_older_than_header_timeout(&self, now: Instant) -> bool {
+        has_passed(now, self.opened, self.timeouts.header)
+    }
+
     fn record_write(&self, count: usize) {
         self.add_tunnel_bytes(0, count);
         // The tail of a response is written after its request has ended. A client that reads it is

@@ -7,6 +7,7 @@ use crate::support::client::Client;
 use crate::support::http2::{Came, END_HEADERS, HEADERS, Http2, frame, request};
 use crate::support::keygate::Keygate;
 use crate::support::origin::Origin;
+use crate::support::pki::Kind;
 use crate::support::program::reserved_address;
 use crate::support::proxy::{Configure, Proxy, Running};
 use crate::support::{output_text, wait_for};
@@ -242,4 +243,34 @@ fn the_access_log_has_only_failed_requests_if_configured() {
     keygate.curl(&keygate.good, &["--http1.1", "-H", "Host: a b"]);
     let line = keygate.access_line();
     assert_eq!((&line["status"], &line["host"]), (&400.into(), &"a b".into()), "{line}");
+}
+
+/// Guards: `take_place` in `src/proxy/connection.rs`.
+#[test]
+fn one_client_leaves_places_of_a_listener_to_others() {
+    let scene = Proxy::new().workers(1).limits("max_connections = 8").start();
+    let connect = || {
+        let mut client = scene.connect();
+        let _ = client.try_send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let head = client.head_or_end();
+        (client, head.is_some())
+    };
+    let held: Vec<_> = (0..6).map(|_| connect()).collect();
+    assert!(held.iter().all(|(_, is_served)| *is_served));
+    assert!(!connect().1, "three quarters are in use");
+    scene.admits(&scene.pki.client("other", Kind::P256));
+    drop(held);
+    scene.wait_for_metric("keygate_connections_active{service=\"test\"}", 0.0);
+    assert!(connect().1);
+}
+
+/// Guards: `is_older_than_header_timeout` in `src/proxy/open_connection.rs`.
+#[test]
+fn a_rejected_client_without_a_request_is_closed_after_the_header_timeout() {
+    let limits = "max_connections_per_ip = 1\nheader_timeout = \"1s\"\nidle_timeout = \"1h\"";
+    let scene = scene(Origin::start(), limits);
+    let mut first = scene.connect();
+    first.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert!(first.head().starts_with("HTTP/1.1 200 "));
+    assert!(scene.connect().head_or_end().is_none(), "it would get 429");
 }

@@ -6,18 +6,18 @@ use std::sync::LazyLock;
 
 use super::network_of;
 
-/// A client: its certificate, or its network if it has none. Behind a load balancer, many clients
+/// A client: its public key, or its network if it has none. Behind a load balancer, many clients
 /// have one address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientKey(u64);
 
 impl ClientKey {
-    /// The client with this certificate, or without one at `address`.
-    pub fn new(certificate: Option<&[u8]>, address: IpAddr) -> Self {
+    /// The client with this public key, or without one at `address`.
+    pub fn new(key: Option<&[u8]>, address: IpAddr) -> Self {
         // The key of the hash is secret, so that no client can choose the key of another one.
         static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-        Self(match certificate {
-            Some(certificate) => HASHER.hash_one(certificate),
+        Self(match key {
+            Some(key) => HASHER.hash_one(key),
             None => HASHER.hash_one(network_of(address)),
         })
     }

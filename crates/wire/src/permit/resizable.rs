@@ -76,6 +76,11 @@ impl ResizableSemaphore {
 }
 
 impl Permit {
+    /// Maximum number of permits.
+    pub fn limit(&self) -> usize {
+        self.0.limit.load(Ordering::Relaxed)
+    }
+
     /// Returns the permit to its semaphore.
     pub fn release(self) -> ResizableSemaphore {
         ResizableSemaphore(Arc::clone(&self.0))

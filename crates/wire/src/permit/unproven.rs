@@ -1,8 +1,10 @@
 //! Connections whose clients have not proved a key. While no permit is free, one of them is evicted
 //! for a new connection, by the rule of [`Holdings::evict`].
 //!
+//! A client that has proved its key may hold a share of the places, by the rule of [`may_take_one`].
+//!
 //! All workers share the connections of one listening address, because they share its permits. Each
-//! connection locks them twice when it begins, and once when its handshake ends.
+//! connection locks them twice when it begins, twice when its handshake ends, and once at its end.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,8 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::task::AbortHandle;
 
-use super::ClientKey;
 use super::holdings::{Age, Holdings};
+use super::{ClientKey, may_take_one};
 
 /// The connections of one listening address without a proof of a key.
 #[derive(Debug, Default)]
@@ -21,6 +23,15 @@ pub struct UnprovenConnections(Mutex<Tasks>);
 struct Tasks {
     evictable: Holdings<AbortHandle>,
     others: HashMap<Age, AbortHandle>,
+    /// The places of clients that have proved their keys.
+    proven: Holdings<()>,
+}
+
+/// The place of a connection whose client has proved its key, until it is dropped.
+#[derive(Debug)]
+pub struct Place {
+    all: Arc<UnprovenConnections>,
+    client: ClientKey,
 }
 
 /// A connection without a proof of a key, until it is dropped.
@@ -52,6 +63,19 @@ impl UnprovenConnections {
     pub fn evict(&self, address: IpAddr) -> bool {
         let evicted = self.lock().evictable.evict(ClientKey::before_proof(address), 1);
         evicted.inspect(|(_, task)| task.abort()).is_some()
+    }
+
+    /// Takes one of `limit` places for a client that has proved its key; `None` if it has its share.
+    /// Connections without a proof take nothing from the share, because they are evicted.
+    pub fn take_place(self: Arc<Self>, client: ClientKey, limit: usize) -> Option<Place> {
+        let mut all = self.lock();
+        let free = limit.saturating_sub(all.proven.total);
+        let may_take = may_take_one(all.proven.size_of(client), free);
+        if may_take {
+            all.proven.resize(client, 0, 1);
+        }
+        drop(all);
+        may_take.then(|| Place { all: self, client })
     }
 
     fn lock(&self) -> MutexGuard<'_, Tasks> {
@@ -111,6 +135,12 @@ impl Unproven {
 
     fn leave(&self) -> bool {
         self.all.lock().remove(self.client, self.is_evictable, self.age).is_some()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.all.lock().proven.resize(self.client, 1, 0);
     }
 }
 
