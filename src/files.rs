@@ -3,7 +3,7 @@
 //! A network file system that hangs blocks every call that touches it, and no flag prevents that.
 //! The calls therefore run on threads of their own, with a deadline.
 
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -105,6 +105,20 @@ pub(crate) fn read_bounded(path: &Path, max_size: u64) -> io::Result<Vec<u8>> {
         sandbox::check(path)?;
         regular_file::read(path, max_size)
     })
+}
+
+/// Replaces the file at `path` with `pieces`, one after the other. After a crash, it has the old
+/// content or the new. The name of a file that a killed process leaves starts with `prefix`. Blocks.
+///
+/// # Errors
+/// Returns an error if the file cannot be written.
+pub(crate) fn replace(path: &Path, prefix: &str, pieces: &[&[u8]]) -> io::Result<()> {
+    let directory = regular_file::directory_of(path);
+    let mut staged = tempfile::Builder::new().prefix(prefix).tempfile_in(directory)?;
+    pieces.iter().try_for_each(|piece| staged.write_all(piece))?;
+    staged.as_file().sync_all()?;
+    staged.persist(path).map_err(|error| error.error)?;
+    Ok(())
 }
 
 /// Calls `read` with `path`, on another thread and with a deadline by the size of the file.

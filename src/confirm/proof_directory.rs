@@ -2,12 +2,14 @@
 //!
 //! Files are opened by name. A directory of millions of proofs needs no index.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use keygate_core::proof::MAX_BODY;
 use keygate_core::regular_file::{self, explain, explain_with_remedy};
 use keygate_core::spki::Fingerprint;
+
+use crate::files;
 
 /// Suffixes of the names of proofs.
 const SUFFIXES: [&str; 3] = ["", ".jws", ".json"];
@@ -62,12 +64,7 @@ pub(super) fn saved_path(directory: &Path, fingerprint: &Fingerprint) -> PathBuf
 /// # Errors
 /// Returns an error if the file cannot be written.
 pub(super) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
-    let directory = path.parent().unwrap_or(Path::new("."));
-    let mut staged = tempfile::Builder::new().prefix(".staged-").tempfile_in(directory)?;
-    staged.write_all(content)?;
-    staged.as_file().sync_all()?;
-    staged.persist(path).map_err(|error| error.error)?;
-    Ok(())
+    files::replace(path, ".staged-", &[content])
 }
 
 #[cfg(test)]

@@ -12,10 +12,11 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest::{Context, SHA256};
+use keygate_core::regular_file::directory_of;
 use serde::{Deserialize, Serialize};
 
 use super::error::FetchError;
-use super::record::{NO_LINK, SourceId, directory_of, read_json, write_json};
+use super::record::{NO_LINK, SourceId, read_json, write_json};
 
 /// The record of a next version that has passed every check.
 const CHECKED: &str = ".checked";

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::download::MaxSize;
 use super::record::SourceId;
 use super::state::FetchCounts;
-use super::work_directory::{part_of, state_of};
+use super::work_directory::{unlocked_part, unlocked_state};
 use crate::config::{
     Config, CrlConfig, FetchConfig, FilterConfig, ListConfig, ListFormat, Rollback, Shrink,
     SourceUrl,
@@ -158,13 +158,13 @@ impl FetchJob {
     /// Size of the part of a download, in bytes; 0 without one.
     #[must_use]
     pub fn part_size(&self) -> u64 {
-        part_of(self.path()).path.metadata().map_or(0, |part| part.len())
+        unlocked_part(self.path()).path.metadata().map_or(0, |part| part.len())
     }
 
     /// Numbers about the earlier runs.
     #[must_use]
     pub fn counts(&self) -> FetchCounts {
-        state_of(self.path()).counts
+        unlocked_state(self.path()).counts
     }
 
     /// The URL of the source.

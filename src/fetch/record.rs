@@ -2,7 +2,7 @@
 //!
 //! A record that is damaged, or of another source, is not used. The next run then begins anew.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use keygate_core::regular_file;
@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{FetchConfig, SourceUrl};
+use crate::files;
 
 /// Maximum size of a record, in bytes, 64 KiB; a larger one is not read.
 const MAX_RECORD: u64 = 64 << 10;
@@ -38,18 +39,5 @@ pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
 
 /// Replaces the record in the file at `path`.
 pub(super) fn write_json(path: &Path, value: &impl Serialize) -> io::Result<()> {
-    let content = serde_json::to_vec(value)?;
-    let mut staged = tempfile::Builder::new().prefix(".record-").tempfile_in(directory_of(path))?;
-    staged.write_all(&content)?;
-    staged.as_file().sync_all()?;
-    staged.persist(path).map_err(|error| error.error)?;
-    Ok(())
-}
-
-/// The directory of the file at `path`.
-pub(super) fn directory_of(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    }
+    files::replace(path, ".record-", &[&serde_json::to_vec(value)?])
 }

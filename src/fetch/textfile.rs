@@ -6,8 +6,9 @@ use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use keygate_core::regular_file::directory_of;
+
 use super::job::FetchJob;
-use super::record::directory_of;
 use super::state::FetchCounts;
 
 /// A series: its name, type, help text and value.

@@ -8,11 +8,12 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use keygate_core::regular_file::directory_of;
 use rustix::process::geteuid;
 
 use super::download::PartialFile;
 use super::error::FetchError;
-use super::record::{NO_LINK, directory_of, read_json, write_json};
+use super::record::{NO_LINK, read_json, write_json};
 use super::state::FetchState;
 
 /// Name of the record of earlier runs.
@@ -41,7 +42,7 @@ impl WorkDirectory {
             Ok(_) | Err(_) => {}
         }
         create_parent(target)?;
-        let path = path_of(target);
+        let path = work_path(target);
         let failed = FetchError::io(&path);
         match DirBuilder::new().mode(0o700).create(&path) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(failed(error)),
@@ -95,8 +96,11 @@ impl WorkDirectory {
     }
 }
 
-/// Creates the directory of `target`. Rejects, for root, a directory of another user, who could put
-/// links in place of files that are written, and who could not write to a directory of root.
+/// Creates the directory of `target`.
+///
+/// # Errors
+/// Returns an error if root runs in the directory of another user. That user could replace files by
+/// links before root writes, and could not write to a directory that root creates.
 fn create_parent(target: &Path) -> Result<(), FetchError> {
     let directory = directory_of(target);
     let failed = FetchError::io(directory);
@@ -112,7 +116,7 @@ fn create_parent(target: &Path) -> Result<(), FetchError> {
 }
 
 /// The path of the work directory of the file at `target`.
-fn path_of(target: &Path) -> PathBuf {
+fn work_path(target: &Path) -> PathBuf {
     let mut name = std::ffi::OsString::from(".");
     name.push(target.file_name().unwrap_or_default());
     name.push(".fetch");
@@ -120,11 +124,11 @@ fn path_of(target: &Path) -> PathBuf {
 }
 
 /// The part of a download of the file at `target`, without the lock.
-pub(super) fn part_of(target: &Path) -> PartialFile {
-    PartialFile::in_directory(&path_of(target))
+pub(super) fn unlocked_part(target: &Path) -> PartialFile {
+    PartialFile::in_directory(&work_path(target))
 }
 
 /// The record of earlier runs for the file at `target`, without the lock.
-pub(super) fn state_of(target: &Path) -> FetchState {
-    read_json(&path_of(target).join(STATE)).unwrap_or_default()
+pub(super) fn unlocked_state(target: &Path) -> FetchState {
+    read_json(&work_path(target).join(STATE)).unwrap_or_default()
 }

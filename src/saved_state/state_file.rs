@@ -1,13 +1,15 @@
 //! A state file in the state directory: JSON, replaced atomically.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 
 use keygate_core::json;
 use keygate_core::regular_file::{self, FileSize};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+use crate::files;
 
 /// Start of the name of a file that is being written.
 const STAGED_PREFIX: &str = ".state-";
@@ -55,12 +57,8 @@ pub(crate) fn write(path: &Path, content: &impl Serialize) -> io::Result<()> {
 /// # Errors
 /// Returns an error if the file cannot be written.
 pub(crate) fn replace(path: &Path, pieces: &[&[u8]]) -> io::Result<()> {
-    let directory = path.parent().unwrap_or(Path::new("."));
-    let mut staged = tempfile::Builder::new().prefix(STAGED_PREFIX).tempfile_in(directory)?;
-    pieces.iter().try_for_each(|piece| staged.write_all(piece))?;
-    staged.as_file().sync_all()?;
-    staged.persist(path).map_err(|error| error.error)?;
-    File::open(directory)?.sync_all()
+    files::replace(path, STAGED_PREFIX, pieces)?;
+    File::open(regular_file::directory_of(path))?.sync_all()
 }
 
 /// Removes the files in `directory` whose name is outdated, and what a killed process left.

@@ -140,6 +140,15 @@ impl fmt::Display for FileSize {
     }
 }
 
+/// The directory of the file at `path`.
+#[must_use]
+pub fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -17,7 +17,7 @@ use tempfile::NamedTempFile;
 use super::checksum::{check_sidecar, line, sidecar_of};
 use super::file::{read_from, tolerate};
 use super::{Filter, FilterError};
-use crate::regular_file;
+use crate::regular_file::{self, directory_of};
 
 /// Whether an existing file may be replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -245,13 +245,6 @@ fn replace(
     file.persist(path).map_err(|error| error.error)?;
     File::open(directory_of(path))?.sync_all()?;
     checksums.iter().try_for_each(|checksum| checksum.write(&[new]))
-}
-
-fn directory_of(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    }
 }
 
 #[cfg(test)]
