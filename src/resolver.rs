@@ -20,7 +20,7 @@ use tokio::time::timeout;
 
 use crate::blocking::BlockingPool;
 
-/// Number of threads that look up names, besides those that hang.
+/// Number of threads that look up names, without threads that hang.
 const THREADS: usize = 4;
 /// Time after which a thread whose look-up has not returned is replaced.
 const HANGS_AFTER: Duration = Duration::from_secs(1);

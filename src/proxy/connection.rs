@@ -53,7 +53,7 @@ pub(crate) fn serve_accepted(worker: &Rc<Worker>, accepted: Accepted) {
 
 /// Serves one accepted connection, from the ClientHello to the last response.
 ///
-/// No `async fn`, whose future would keep room for its arguments besides the values moved from
+/// No `async fn`, because its future would hold both its arguments and the values moved from
 /// them.
 fn serve(
     worker: Rc<Worker>,
@@ -283,7 +283,7 @@ fn close(mut stream: ClientStream) -> Pin<Box<dyn Future<Output = ()>>> {
 mod tests {
     use super::*;
 
-    /// Maximum size of a connection's task, in bytes: what it holds besides its boxed stages.
+    /// Maximum size of a connection's task, in bytes: without its boxed stages.
     const TASK: usize = 320;
     /// Maximum size of the handshake, in bytes. It is freed before the admission.
     const ESTABLISHMENT: usize = 5120;

@@ -127,7 +127,7 @@ async fn drive<C: ClientConnection>(connection: &mut C, open: &OpenConnection) -
     .await
 }
 
-/// The channels to a client besides the response.
+/// The channels to a client other than the response.
 struct ClientChannels {
     /// Forwards 1xx responses; `None` for clients of HTTP/1.0.
     informational: Option<InformationalSender>,

@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::time::Instant;
 
-/// Control frames that a connection may send besides those that are made up for.
+/// Control frames that a connection may send; frames that are made up for do not count.
 const MAX: u32 = 10_000;
 /// Control frames that are forgotten in one second.
 const FORGOTTEN_PER_SECOND: u32 = 100;

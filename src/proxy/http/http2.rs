@@ -38,7 +38,7 @@ use super::{ClientChannels, ClientConnection, handle};
 use crate::client_log::Misuse;
 use crate::proxy::open_connection::state::Close;
 
-/// Bytes of a response that are buffered for a client that does not read, besides the last piece.
+/// Bytes of a response that are buffered for a client that does not read, plus the last piece.
 const SEND_BUFFER: usize = 64 << 10;
 /// Maximum flow-control window of one stream, in bytes.
 const MAX_STREAM_WINDOW: u32 = 4 * STREAM_WINDOW;

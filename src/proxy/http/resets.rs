@@ -7,8 +7,8 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// Resets that a connection may have besides one for each stream that it may open at once, because
-/// a client may cancel all of its requests together.
+/// Resets that a connection may have, plus one for each stream that it may open at once, because a
+/// client may cancel all of its requests together.
 const SPARE: u32 = 100;
 /// Age from which the reset of a stream is not premature, as in Envoy. A gateway in front ends long
 /// responses, such as event streams, with a reset for each of its clients that leaves.

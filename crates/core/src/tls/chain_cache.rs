@@ -26,7 +26,7 @@ use super::path::PathRoute;
 const MAX_BYTES: usize = 1 << 20;
 /// Maximum size of one chain, in bytes. Longer chains are verified in each handshake.
 const MAX_CHAIN: usize = 16 << 10;
-/// Memory that a chain takes besides its certificates, in bytes, rounded up.
+/// Memory that a chain takes without its certificates, in bytes, rounded up.
 const OVERHEAD: usize = 512;
 
 thread_local! {

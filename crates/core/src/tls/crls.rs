@@ -311,7 +311,7 @@ impl Crls {
             let version = CrlVersion { number: None, this_update: 0 };
             let (issuer_name, ca) = (String::new(), String::new());
             let mark = CrlMark { issuer: issuer_name, ca, file: None, version };
-            marks.entry(ids::of_unused(issuer)).or_insert(mark);
+            marks.entry(ids::unused_issuer_id(issuer)).or_insert(mark);
         }
     }
 

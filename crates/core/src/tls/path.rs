@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::TrustAnchors;
 
 /// The path that a [`ClientVerifier`](super::ClientVerifier) verified: the leaf, the intermediates
-/// that lead to a trust anchor, and that anchor. Certificates that the client presented besides are
+/// that lead to a trust anchor, and that anchor. Other certificates that the client presented are
 /// not on the path. A pinned certificate is a path by itself.
 #[derive(Debug, Clone)]
 pub struct VerifiedPath {

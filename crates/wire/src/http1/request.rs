@@ -22,7 +22,7 @@ const TYPICAL_HEAD: usize = 1024;
 /// Maximum bytes of a body that wait to be written, without the last piece.
 const MAX_QUEUED: usize = 128 << 10;
 /// Maximum number of pieces that one system call writes. No more wait, because each takes memory
-/// besides its bytes: chunks of one byte took 3 MiB before they had [`MAX_QUEUED`] bytes.
+/// in addition to its bytes: chunks of one byte took 3 MiB before they had [`MAX_QUEUED`] bytes.
 const MAX_SLICES: usize = 32;
 /// Capacity of the memory for request heads above which it is freed.
 const MAX_KEPT: usize = 4 << 10;

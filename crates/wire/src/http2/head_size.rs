@@ -3,7 +3,7 @@
 
 use hyper::Request;
 
-/// Size of a field besides its name and value, in bytes (RFC 9113, section 6.5.2).
+/// Size of a field without its name and value, in bytes (RFC 9113, section 6.5.2).
 const FIELD: usize = 32;
 
 /// Whether the head of a request is larger than `max`, counted as for

@@ -8,7 +8,7 @@ use hyper::{HeaderMap, Response, StatusCode};
 
 use super::MAX_WAITING;
 
-/// Size that one informational response counts for besides its header fields, in bytes.
+/// Size that one informational response counts for without its header fields, in bytes.
 const OVERHEAD: usize = 32;
 
 /// The informational responses to one request. Clones share them.

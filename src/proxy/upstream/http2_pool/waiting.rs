@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use keygate_wire::permit::ClientKey;
 
-/// Waiting requests. Each operation costs the logarithm of their number, besides the clients that
-/// are passed over.
+/// Waiting requests. Each operation costs the logarithm of their number, and one step for each
+/// client that is passed over.
 #[derive(Debug)]
 pub(crate) struct WaitQueue<T> {
     /// The number of the next request.

@@ -12,13 +12,10 @@ const WHAT: &str = "a PKCS #7 object";
 
 /// The keys of all certificates in a PKCS #7 object, in its order.
 pub(super) fn keys_in(object: &[u8]) -> KeyResults {
-    match certificates(object) {
-        Ok(certificates) => certificates,
-        Err(error) => vec![Err(error)],
-    }
+    certificate_keys(object).unwrap_or_else(|error| vec![Err(error)])
 }
 
-fn certificates(object: &[u8]) -> Result<KeyResults, InputError> {
+fn certificate_keys(object: &[u8]) -> Result<KeyResults, InputError> {
     let signed = signed_data(object)?;
     let damaged = || broken("its structure is damaged");
     let mut fields = signed.elements();

@@ -26,7 +26,7 @@ const EXPONENTS: [(u32, &[u8], Encoding); 7] = [
     (257, b"\x02\x02\x01\x01", Encoding::RsaExponent257),
 ];
 
-/// A set of public exponents with which the modulus of an RSA key is looked up, besides the
+/// A set of public exponents with which the modulus of an RSA key is looked up, after the
 /// presented one. Default: 3 and 65537.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct RsaExponents(u8);

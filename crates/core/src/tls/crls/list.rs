@@ -7,7 +7,7 @@ use x509_cert::time::Time;
 
 use super::error::CrlError;
 use super::extension::{self, Extension, content};
-use super::ids::{ca_id, hex, sha256};
+use super::ids::{ca_id, sha256, sha256_hex};
 use super::issuers::CrlIssuers;
 use super::scope::{Scope, ScopedCertificate};
 use super::serials::Serials;
@@ -61,7 +61,7 @@ impl RevocationList {
             spki: spki.into(),
             digest: sha256(der),
             ca: ca_id(fields.issuer, spki),
-            id: hex(&[fields.issuer, spki, point.unwrap_or_default()]),
+            id: sha256_hex(&[fields.issuer, spki, point.unwrap_or_default()]),
             scope: point.map(Scope::parse).transpose()?,
             serials: Serials::parse(fields.entries)?,
         })

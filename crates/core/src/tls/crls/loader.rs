@@ -121,7 +121,8 @@ impl<'a> CrlLoader<'a> {
                 Ok(list) if self.are_copies && !was_in_use(self.marks, &list) => {}
                 Ok(list) => self.insert(LoadedList { list, path, file, position }),
                 Err((CrlError::UnknownIssuer { issuer }, name)) => {
-                    let is_known = |name: &[u8]| self.marks.contains_key(&ids::of_unused(name));
+                    let is_known =
+                        |name: &[u8]| self.marks.contains_key(&ids::unused_issuer_id(name));
                     let name = name.filter(|name| !self.are_copies || is_known(name));
                     self.crls.unused.extend(name.map(|name| (name, (path.clone(), file))));
                     let was_ca = self.marks.values().any(|mark| mark.issuer == issuer);

@@ -38,7 +38,7 @@ pub(super) fn decrypt(
     let name = fields.read(OID).ok_or_else(damaged)?.content;
     let mut parameters = fields.read(SEQUENCE).ok_or_else(damaged)?.elements();
     if name == PBES2 {
-        return by_pbes2(&mut parameters, content, derivation);
+        return decrypt_pbes2(&mut parameters, content, derivation);
     }
     let Some([scheme]) = name.strip_prefix(PKCS12) else { return Err(unsupported()) };
     let salt = parameters.octets().ok_or_else(damaged)?;
@@ -67,7 +67,7 @@ pub(super) fn decrypt(
     }
 }
 
-fn by_pbes2(
+fn decrypt_pbes2(
     parameters: &mut BerElements<'_>,
     content: &[u8],
     derivation: &mut KeyDerivation<'_>,
@@ -105,7 +105,7 @@ fn triple_des(key: &[u8], iv: &[u8], content: &[u8]) -> Result<Decrypted, InputE
     decrypted(cbc.decrypt_padded_vec::<Pkcs7>(content))
 }
 
-/// The padding after the decryption with a wrong passphrase is hardly ever right.
+/// The content. Wrong padding counts as a wrong passphrase, which leaves random bytes at the end.
 fn decrypted<E>(content: Result<Vec<u8>, E>) -> Result<Decrypted, InputError> {
     content.map(Zeroizing::new).map_err(|_| InputError::WrongPassphrase)
 }
