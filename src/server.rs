@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use keygate_core::guard::{CurrentAnswers, RecentKeys};
+use keygate_core::guard::{CurrentAnswers, RecentClients};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 use tracing::{error, info};
@@ -33,7 +33,7 @@ use crate::process::supervision::Supervisor;
 use crate::resolver::Resolver;
 use crate::snapshot::watch::Command;
 use crate::snapshot::{Loader, Report, Snapshot};
-use crate::sources::{JudgementLinks, LoadErrors, Prepare};
+use crate::sources::{JudgementContext, LoadErrors, Prepare};
 use crate::traces::{ExportTask, SpanQueue, TraceFlusher, TracesError};
 use crate::workers::{self, Workers};
 
@@ -114,15 +114,15 @@ impl Server {
         let Prerequisites { inherited, loader: thread, logs, set_log_level } = prerequisites;
         inherited.check(config)?;
         let metrics = Metrics::new(config, &logs)?;
-        let recent = recent_keys(config);
+        let recent = recent_clients(config);
         let answers = CurrentAnswers::default();
         let inquiry = Inquiry::new(config, answers.clone(), &metrics.control.confirm);
-        let judgement_links = JudgementLinks {
+        let judgement = JudgementContext {
             recent: recent.clone(),
             answers: answers.clone(),
             deferral: inquiry.deferral(),
         };
-        let (loader, first) = load(config, file, &metrics.control, judgement_links)?;
+        let (loader, first) = load(config, file, &metrics.control, judgement)?;
         let listeners = listen::bind(config, &inherited)?;
         let admin = AdminListener::bind(&config.admin.listen, &inherited)?;
         let addresses = listeners.iter().map(BoundAddress::new).collect();
@@ -262,9 +262,9 @@ impl Metrics {
     }
 }
 
-/// The recent clients, which are recorded only if updates are tried on them.
-fn recent_keys(config: &Config) -> RecentKeys {
-    RecentKeys::new(if config.records_clients() { config.workers.get() } else { 0 })
+/// The recent clients, which are recorded only for dry runs of updates.
+fn recent_clients(config: &Config) -> RecentClients {
+    RecentClients::new(if config.records_clients() { config.workers.get() } else { 0 })
 }
 
 /// Loads all files, and saves the rollback state.
@@ -272,9 +272,9 @@ fn load(
     config: &Config,
     file: Option<&Path>,
     metrics: &ControlMetrics,
-    links: JudgementLinks,
+    judgement: JudgementContext,
 ) -> Result<(Loader, Snapshot), LoadErrors> {
-    let (mut loader, first) = Loader::start_locked(config, file, metrics.clone(), links)?;
+    let (mut loader, first) = Loader::start_locked(config, file, metrics.clone(), judgement)?;
     loader.save()?;
     Ok((loader, first))
 }

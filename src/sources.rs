@@ -22,9 +22,9 @@ pub(crate) mod filter;
 pub(crate) mod gate;
 mod guarded;
 pub(crate) mod guards;
+mod judgement_context;
 pub(crate) mod last_good;
 mod last_question;
-mod links;
 pub(crate) mod list;
 mod load_error;
 pub(crate) mod load_errors;
@@ -63,9 +63,9 @@ pub use self::expiry::{Expiry, ExpiryState};
 pub use self::file_rejection::{CanaryError, CanaryFileError, FileRejection};
 use self::filter::FilterSource;
 pub use self::gate::AcceptError;
+pub use self::judgement_context::JudgementContext;
 use self::last_good::ValueChange;
 pub use self::last_question::LastQuestion;
-pub use self::links::JudgementLinks;
 use self::list::ListSource;
 pub use self::load_error::{CredentialError, LoadError};
 pub use self::load_errors::LoadErrors;
@@ -132,13 +132,13 @@ impl Sources {
         }
     }
 
-    /// A dry run of updates on the recent clients of `links`, by the policies and exceptions in
+    /// A dry run of updates on the recent clients of `judgement`, by the policies and exceptions in
     /// `config` and by the lists in use whose names stay.
     pub(crate) fn dry_run(
         &self,
         config: &Config,
         ids: &ServiceIds,
-        links: &JudgementLinks,
+        judgement: &JudgementContext,
         now: SystemTime,
     ) -> DryRun {
         let services = config.services.iter();
@@ -149,7 +149,7 @@ impl Sources {
         let stays = |list: &&ListSource| config.lists.iter().any(|it| it.name == list.name());
         let lists = self.lists.iter().filter(stays);
         DryRun {
-            recent: links.recent.clone(),
+            recent: judgement.recent.clone(),
             now,
             policies,
             names: ids.0.borrow().clone(),
@@ -158,7 +158,7 @@ impl Sources {
             exponents: exponents_of(&config.filters),
             weak_checks: config.weak_keys.checks,
             exceptions: config.exceptions.clone(),
-            answers: links.answers.clone(),
+            answers: judgement.answers.clone(),
         }
     }
 

@@ -13,7 +13,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use keygate_core::guard::{RecentKeys, RecentShard};
+use keygate_core::guard::{RecentClients, RecentShard};
 use keygate_core::tls;
 use keygate_wire::permit::{PerIpCounts, ledger};
 use tokio::runtime::{Builder, LocalOptions};
@@ -64,7 +64,7 @@ pub fn start(
     config: &Config,
     sockets: Sockets,
     metrics: &[WorkerMetrics],
-    recent: &RecentKeys,
+    recent: &RecentClients,
     context: &WorkerContext,
     supervisor: &Supervisor,
 ) -> Result<Workers, StartError> {

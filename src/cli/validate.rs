@@ -20,7 +20,7 @@ use crate::listen;
 use crate::metrics::ControlMetrics;
 use crate::server::{self, ServerError};
 use crate::snapshot::{Loader, Report};
-use crate::sources::{ExposedKeyFile, JudgementLinks, Warning};
+use crate::sources::{ExposedKeyFile, JudgementContext, Warning};
 use crate::traces::ExportTask;
 
 #[derive(Debug, clap::Args)]
@@ -112,7 +112,7 @@ impl Checked {
     fn load(path: &Path, online: bool) -> Result<Self, Unusable> {
         let config = Config::read(path)?;
         let metrics = ControlMetrics::new().map_err(ServerError::Metrics)?;
-        let loaded = Loader::start(&config, Some(path), metrics, JudgementLinks::default());
+        let loaded = Loader::start(&config, Some(path), metrics, JudgementContext::default());
         let unusable = listen::unusable_addresses(&config).into_iter();
         let unusable = unusable.map(|error| CliError::start(path, error));
         let access_log = server::check_access_log(&config).err();

@@ -28,7 +28,7 @@ use crate::sources::guards::ConfigurationHits;
 use crate::sources::last_good::{MaxWait, ValueChange};
 use crate::sources::load_errors::{all, both};
 use crate::sources::{
-    JudgementLinks, LoadError, LoadErrors, OwnKey, ReconfigureError, ServiceIds, Sources,
+    JudgementContext, LoadError, LoadErrors, OwnKey, ReconfigureError, ServiceIds, Sources,
     StagedSources,
 };
 
@@ -43,7 +43,7 @@ pub struct Loader {
     /// The guard of the newest snapshot. Connections hold this and not a guard, so that they do not
     /// keep old filters in memory.
     guard: CurrentGuard,
-    links: JudgementLinks,
+    judgement: JudgementContext,
     state: SavedState,
     /// Number of snapshots built.
     generation: u64,
@@ -66,7 +66,7 @@ pub struct RefreshedSnapshot {
 }
 
 impl Loader {
-    /// Loads everything for the first time. Every snapshot has these `links`. Errors name the
+    /// Loads everything for the first time. Every snapshot has these `judgement`. Errors name the
     /// configuration file, `file`.
     ///
     /// # Errors
@@ -76,11 +76,11 @@ impl Loader {
         config: &Config,
         file: Option<&Path>,
         metrics: ControlMetrics,
-        links: JudgementLinks,
+        judgement: JudgementContext,
     ) -> Result<(Self, Snapshot), LoadErrors> {
         files::start_thread().map_err(LoadError::Thread)?;
         let state = SavedState::read(config.state.dir.as_deref());
-        Self::start_with(state, config, file, metrics, links)
+        Self::start_with(state, config, file, metrics, judgement)
     }
 
     /// Loads everything as [`Loader::start`] does, for a process that saves its state. `file` is
@@ -92,11 +92,11 @@ impl Loader {
         config: &Config,
         file: Option<&Path>,
         metrics: ControlMetrics,
-        links: JudgementLinks,
+        judgement: JudgementContext,
     ) -> Result<(Self, Snapshot), LoadErrors> {
         files::start_thread().map_err(LoadError::Thread)?;
         let state = SavedState::read_locked(config.state.dir.as_deref(), file);
-        let (mut loader, snapshot) = Self::start_with(state, config, file, metrics, links)?;
+        let (mut loader, snapshot) = Self::start_with(state, config, file, metrics, judgement)?;
         if let Some(file) = file {
             loader.configuration.watch(file);
         }
@@ -108,14 +108,14 @@ impl Loader {
         config: &Config,
         file: Option<&Path>,
         metrics: ControlMetrics,
-        links: JudgementLinks,
+        judgement: JudgementContext,
     ) -> Result<(Self, Snapshot), LoadErrors> {
         let now = SystemTime::now();
         // Without the state, the files are read for their errors only.
         let no_state = SavedState::default();
         let service_ids = ServiceIds::default();
         let mut sources = Sources::none();
-        let dry_run = sources.dry_run(config, &service_ids, &links, now);
+        let dry_run = sources.dry_run(config, &service_ids, &judgement, now);
         let max_wait = MaxWait::default();
         let context = LoadContext {
             metrics: &metrics,
@@ -138,7 +138,7 @@ impl Loader {
             service_ids,
             metrics,
             guard: CurrentGuard::from(Guard::default()),
-            links,
+            judgement,
             state,
             generation: 0,
             is_outdated: true,
@@ -164,7 +164,7 @@ impl Loader {
         }
         let exception_expired = self.sources.exceptions.log_expiry(now);
         let config = self.configuration.in_use();
-        let dry_run = self.sources.dry_run(config, &self.service_ids, &self.links, now);
+        let dry_run = self.sources.dry_run(config, &self.service_ids, &self.judgement, now);
         let changes = self.sources.refresh(now, &dry_run);
         pending |= changes.contains(&ValueChange::Pending);
         self.is_outdated |= changes.contains(&ValueChange::Replaced);
@@ -203,7 +203,7 @@ impl Loader {
         now: SystemTime,
     ) -> Result<(StagedSources, Commit), ReconfigureError> {
         sandbox::check_config(config)?;
-        let dry_run = self.sources.dry_run(config, &self.service_ids, &self.links, now);
+        let dry_run = self.sources.dry_run(config, &self.service_ids, &self.judgement, now);
         let max_wait = MaxWait::default();
         let context = LoadContext {
             metrics: &self.metrics,
@@ -217,7 +217,7 @@ impl Loader {
             now,
         };
         let staged = self.sources.stage(config, context)?;
-        let hits = self.sources.dry_run_of(&staged, &self.links, &dry_run)?;
+        let hits = self.sources.dry_run_of(&staged, &self.judgement, &dry_run)?;
         let commit = prepare(config).map_err(ReconfigureError::Prepare)?;
         hits.iter().for_each(ConfigurationHits::log);
         Ok((staged, commit))
@@ -268,8 +268,8 @@ impl Loader {
     }
 
     fn build(&mut self) -> Result<Snapshot, LoadErrors> {
-        let guard = Arc::new(self.sources.guard(&self.links));
-        let deferral = self.links.deferral.as_ref();
+        let guard = Arc::new(self.sources.guard(&self.judgement));
+        let deferral = self.judgement.deferral.as_ref();
         let (mut services, mut authorizers) = (Vec::new(), Vec::new());
         let judging = self.sources.judging_digest();
         let built = self.sources.credentials.iter().map(|source| match &source.config {

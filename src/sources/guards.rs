@@ -11,7 +11,7 @@ use super::list::ListSource;
 use super::source_set::Source;
 use super::{Sources, StagedSources, exponents_of};
 use crate::sources::check::dry_run::{DryRun, Judge, NewHits};
-use crate::sources::links::JudgementLinks;
+use crate::sources::judgement_context::JudgementContext;
 use crate::sources::load_error::LoadError;
 use crate::sources::load_errors::{LoadErrors, all};
 use crate::sources::report::client_list;
@@ -23,9 +23,9 @@ impl Sources {
     }
 
     /// The guard of the sources in use.
-    pub(crate) fn guard(&self, links: &JudgementLinks) -> Guard {
+    pub(crate) fn guard(&self, judgement: &JudgementContext) -> Guard {
         let guard = self.guard_without_exceptions().with_exceptions(self.exceptions.all());
-        guard.with_answers(links.answers.clone())
+        guard.with_answers(judgement.answers.clone())
     }
 
     /// Runs the `staged` configuration as a whole on the recent clients of each service.
@@ -35,14 +35,14 @@ impl Sources {
     pub(crate) fn dry_run_of(
         &self,
         staged: &StagedSources,
-        links: &JudgementLinks,
+        judgement: &JudgementContext,
         dry_run: &DryRun,
     ) -> Result<Vec<ConfigurationHits>, LoadErrors> {
         let filters = staged.filters.sources(&self.filters);
         let lists = staged.lists.sources(&self.lists);
         let next =
             guard(filters, lists, staged.weak_checks).with_exceptions(staged.exceptions.all());
-        let guards = [&self.guard(links), &next.with_answers(links.answers.clone())];
+        let guards = [&self.guard(judgement), &next.with_answers(judgement.answers.clone())];
         let credentials: Vec<_> = staged.credentials.sources(&self.credentials).collect();
         let configured: Vec<_> = credentials.iter().map(|it| it.name()).collect();
         // Each source that was in use before, also under another name.

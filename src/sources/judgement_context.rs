@@ -1,15 +1,15 @@
-//! The links of judgements to the rest of the process, which outlive every snapshot.
+//! The parts of the process that judgements use, and that outlive every snapshot.
 
 use std::sync::Arc;
 
-use keygate_core::guard::{CurrentAnswers, RecentKeys};
+use keygate_core::guard::{CurrentAnswers, RecentClients};
 use keygate_core::tls::Deferral;
 
-/// The links of judgements to the rest of the process.
+/// The parts of the process that judgements use.
 #[derive(Debug, Clone, Default)]
-pub struct JudgementLinks {
-    /// The recent clients, on which filter updates are tried.
-    pub recent: RecentKeys,
+pub struct JudgementContext {
+    /// The recent clients, on which the dry run of an update judges.
+    pub recent: RecentClients,
     /// The answers about keys.
     pub answers: CurrentAnswers,
     /// Selects the rejected clients that complete their handshakes because an answer may admit

@@ -14,7 +14,7 @@ use std::time::Duration;
 use keygate::config::{Config, PlacedProblem};
 use keygate::metrics::ControlMetrics;
 use keygate::snapshot::Loader;
-use keygate::sources::{JudgementLinks, Prepare, Trigger};
+use keygate::sources::{JudgementContext, Prepare, Trigger};
 use keygate_core::pkbf::{Filter, Overwrite, Parameters, create};
 
 use crate::support::keygate::Keygate;
@@ -138,7 +138,8 @@ fn a_file_written_a_moment_ago_is_read_later() {
     let text = Configuration::new("127.0.0.1:9");
     let config = Config::parse(&pki.path("keygate.toml"), &text.text()).unwrap();
     let metrics = ControlMetrics::new().unwrap();
-    let (mut loader, _) = Loader::start(&config, None, metrics, JudgementLinks::default()).unwrap();
+    let (mut loader, _) =
+        Loader::start(&config, None, metrics, JudgementContext::default()).unwrap();
     // There is no file that another configuration could come from.
     let mut prepare: Prepare = Box::new(|_| Err(no_other_configuration()));
     let is_left_alone = (2..50).any(|revision| {

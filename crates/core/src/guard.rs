@@ -35,7 +35,7 @@ pub use judgement::{Judgement, NameCheck};
 pub use key_encodings::KeyEncodings;
 pub use lists::{ExactList, Exception, FingerprintList, ListError, NamedBlocklist};
 pub use policy::{Decision, Depth, Policy, RejectWith};
-pub use recent::{MatchingClients, RecentClient, RecentKeys, RecentShard};
+pub use recent::{MatchingClients, RecentClient, RecentClients, RecentShard};
 pub use unanswered::{OpenQuestions, UnansweredKey};
 pub use verdict::{Confirmation, Hit, Listing, Verdict, VerdictKind, Weakness};
 pub use weak::{BatchGcd, KeyStrength, SharedPrimes, WeakCheck, WeakChecks, keys_checked};
@@ -88,7 +88,7 @@ impl Guard {
         Self { weak_checks, ..Self::default() }.with_lists([list])
     }
 
-    /// Looks an RSA key up in the filter with this name with `exponents` besides the presented one.
+    /// Looks an RSA key up in the filter with this name with `exponents` and the presented one.
     /// Each of them adds the false-positive rate of the filter once more.
     #[must_use]
     pub fn with_related_exponents(mut self, filter: &str, exponents: RsaExponents) -> Self {

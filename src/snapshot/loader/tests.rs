@@ -11,7 +11,7 @@ use super::*;
 use crate::config::Config;
 use crate::metrics::ControlMetrics;
 use crate::sources::credential_source::former;
-use crate::sources::{JudgementLinks, Source};
+use crate::sources::{JudgementContext, Source};
 use keygate_core::pkbf::{Filter, Parameters};
 
 const CONFIGURATION: &str = r#"
@@ -50,7 +50,7 @@ fn loader(directory: &Path, lasts: Duration) -> Loader {
     write(directory.join("lost.pkbf"), [&header[..], bits].concat()).unwrap();
     let config = Config::parse(&directory.join("keygate.toml"), CONFIGURATION).unwrap();
     let metrics = ControlMetrics::new().unwrap();
-    Loader::start(&config, None, metrics, JudgementLinks::default()).unwrap().0
+    Loader::start(&config, None, metrics, JudgementContext::default()).unwrap().0
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn a_clock_that_was_ahead_does_not_suppress_the_expiry_of_a_list() {
     let directory = tempfile::tempdir().unwrap();
     let mut loader = loader(directory.path(), HOUR);
     let (config, now) = (loader.configuration.in_use(), SystemTime::now());
-    let dry_run = loader.sources.dry_run(config, &loader.service_ids, &loader.links, now);
+    let dry_run = loader.sources.dry_run(config, &loader.service_ids, &loader.judgement, now);
     let source = &mut loader.sources.credentials[0];
     let is_replaced = |source: &mut CredentialSource, now| {
         source.refresh(now, &dry_run).contains(&ValueChange::Replaced)

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use keygate_core::guard::{
-    CurrentAnswers, ExactList, Exception, Guard, NamedFilter, Policy, RecentClient, RecentKeys,
+    CurrentAnswers, ExactList, Exception, Guard, NamedFilter, Policy, RecentClient, RecentClients,
     WeakChecks,
 };
 use keygate_core::spki::RsaExponents;
@@ -21,10 +21,10 @@ const MAX_SERVICES: usize = 5;
 /// Why `max_new_hits` did not count for an update, in logs and reports.
 const NOT_CHECKED: &str = "not checked: no recent client";
 
-/// The guard that judges the clients now, and the recent clients on which changes are tried.
+/// The guard that judges the clients now, and the recent clients of the dry run.
 #[derive(Debug)]
 pub(crate) struct DryRun {
-    pub(crate) recent: RecentKeys,
+    pub(crate) recent: RecentClients,
     pub(crate) now: SystemTime,
     /// By service id.
     pub(crate) policies: HashMap<usize, Policy>,

@@ -13,7 +13,7 @@ use keygate::confirm::{ConfirmationContext, ConfirmationTask, Inquiry, Query, Su
 use keygate::metrics::{ConfirmationResult, ControlMetrics};
 use keygate::resolver::Resolver;
 use keygate::snapshot::Loader;
-use keygate::sources::JudgementLinks;
+use keygate::sources::JudgementContext;
 use keygate_core::guard::CurrentAnswers;
 use keygate_core::spki::Fingerprint;
 use smallvec::smallvec;
@@ -48,7 +48,7 @@ fn ten_thousand_keys_are_answered_or_counted_with_four_questions_under_way() {
     let config = Config::parse(&pki.path("keygate.toml"), &text).unwrap();
     let metrics = ControlMetrics::new().unwrap();
     let (_, snapshot) =
-        Loader::start(&config, None, metrics.clone(), JudgementLinks::default()).unwrap();
+        Loader::start(&config, None, metrics.clone(), JudgementContext::default()).unwrap();
     let answers = CurrentAnswers::default();
     let queries = Inquiry::new(&config, answers.clone(), &metrics.confirm);
     let context = ConfirmationContext {

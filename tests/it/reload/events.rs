@@ -13,7 +13,7 @@ use keygate::log_writer::LogReopener;
 use keygate::metrics::ControlMetrics;
 use keygate::snapshot::watch::FileWatcher;
 use keygate::snapshot::{Current, Loader};
-use keygate::sources::JudgementLinks;
+use keygate::sources::JudgementContext;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 
@@ -46,7 +46,7 @@ async fn check(path: &str, install: impl Fn(&Pki, &Path, u32)) {
     let config = Config::parse(&pki.path("keygate.toml"), &text).unwrap();
     let metrics = ControlMetrics::new().unwrap();
     let (loader, snapshot) =
-        Loader::start(&config, None, metrics, JudgementLinks::default()).unwrap();
+        Loader::start(&config, None, metrics, JudgementContext::default()).unwrap();
     let current: Current = Arc::new(ArcSwap::from_pointee(snapshot));
     let report = Arc::new(ArcSwap::from_pointee(loader.report()));
     let (_commands, received) = mpsc::channel(1);

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use keygate::config::Config;
 use keygate::metrics::ControlMetrics;
 use keygate::snapshot::{Loader, Snapshot};
-use keygate::sources::{Commit, JudgementLinks, Prepare, Trigger};
+use keygate::sources::{Commit, JudgementContext, Prepare, Trigger};
 use keygate_core::tls::ClientVerifier;
 
 use crate::support::before;
@@ -46,7 +46,7 @@ fn scene() -> Scene {
         list.expires = expiry;
         pki.crl_with("clients.crl", &list);
         let metrics = ControlMetrics::new().unwrap();
-        let links = JudgementLinks::default();
+        let links = JudgementContext::default();
         Loader::start_locked(&config, Some(&path), metrics, links).unwrap()
     });
     Scene { pki, loader, verifier: verifier(&first), expiry }

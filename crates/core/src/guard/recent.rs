@@ -18,7 +18,7 @@ use crate::spki::{self, Fingerprint};
 
 /// The recent clients of all workers.
 #[derive(Debug, Clone, Default)]
-pub struct RecentKeys {
+pub struct RecentClients {
     shards: Vec<RecentShard>,
 }
 
@@ -93,7 +93,7 @@ impl RecentClient {
         };
         let rejects = |primes| {
             let mut verdicts =
-                { self.keys.iter().take(judged) }.map(|key| guard.judge_recorded(key, primes, now));
+                self.keys.iter().take(judged).map(|key| guard.judge_recorded(key, primes, now));
             verdicts.any(|verdict| policy.decide(&verdict) == Decision::Reject)
         };
         let counts_products = [policy.on_weak, policy.on_unchecked].contains(&Decision::Reject)
@@ -116,7 +116,7 @@ impl RecentClient {
     }
 }
 
-impl RecentKeys {
+impl RecentClients {
     /// Shards for the clients that `workers` admit. With 0, no client is recorded.
     #[must_use]
     pub fn new(workers: usize) -> Self {
@@ -250,13 +250,13 @@ mod tests {
         shard.record(service, WeakChecks::NONE, path, &[], || "CN=client".to_owned());
     }
 
-    fn count(recent: &RecentKeys, matches: impl Fn(usize, &RecentClient) -> bool) -> usize {
+    fn count(recent: &RecentClients, matches: impl Fn(usize, &RecentClient) -> bool) -> usize {
         recent.matching(0, matches).count
     }
 
     #[test]
     fn a_client_counts_once_over_all_workers_services_and_paths() {
-        let recent = RecentKeys::new(2);
+        let recent = RecentClients::new(2);
         for worker in [0, 0, 1] {
             let shard = recent.shard(worker).unwrap();
             record(&shard, 0, &[b"one"]);
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn the_oldest_clients_are_dropped_and_those_recorded_again_are_kept() {
-        let recent = RecentKeys::new(1);
+        let recent = RecentClients::new(1);
         let shard = recent.shard(0).unwrap();
         for key in 0..10 * GENERATION {
             record(&shard, 0, &[&key.to_be_bytes()]);
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_long_subject_is_cut() {
-        let recent = RecentKeys::new(1);
+        let recent = RecentClients::new(1);
         let path = [&b"one"[..]].into_iter();
         recent.shard(0).unwrap().record(0, WeakChecks::NONE, path, &[], || "é".repeat(1000));
         let found = recent.matching(1, |_, _| true);
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn without_workers_nothing_is_recorded() {
-        assert!(RecentKeys::new(0).shard(0).is_none());
-        assert_eq!(count(&RecentKeys::new(0), |_, _| true), 0);
+        assert!(RecentClients::new(0).shard(0).is_none());
+        assert_eq!(count(&RecentClients::new(0), |_, _| true), 0);
     }
 }

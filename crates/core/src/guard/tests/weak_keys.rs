@@ -290,7 +290,7 @@ fn a_product_rejects_a_recorded_client_by_the_keys_of_its_path() {
         let parameters = rcgen::CertificateParams::default();
         parameters.signed_by(&WeakPublicKey(&spki), &issuer).unwrap().der().clone()
     });
-    let recent = RecentKeys::new(1);
+    let recent = RecentClients::new(1);
     let presented = [leaf.clone(), other];
     let shard = recent.shard(0).unwrap();
     shard.record_path(0, WeakChecks::ALL, &[&leaf, &anchor], &presented, String::new);
