@@ -99,8 +99,8 @@ impl WorkDirectory {
 /// Creates the directory of `target`.
 ///
 /// # Errors
-/// Returns an error if root runs in the directory of another user. That user could replace files by
-/// links before root writes, and could not write to a directory that root creates.
+/// Returns an error if root runs in the directory of another user. Links of the owner could redirect
+/// the writes of root, and the owner could not write to a directory that root creates.
 fn create_parent(target: &Path) -> Result<(), FetchError> {
     let directory = directory_of(target);
     let failed = FetchError::io(directory);
