@@ -277,9 +277,13 @@ impl AskConnection {
             NameCheck::Allowed | NameCheck::NotChecked => QuestionResult::Allowed,
         };
         self.metrics.questions.of(result).inc();
+        let is_unchecked = judgement.verdict == Verdict::Unchecked;
+        let mut spkis = chain.iter().filter_map(|it| spki::of_certificate(it).ok());
+        let problem = is_unchecked.then(|| spkis.find_map(spki::key_problem)).flatten();
         let finding = (stage == JudgedAt::Requested && judgement.decision != Decision::Admit)
-            .then(|| finding_of(&judgement, &chain));
-        Ok(Answer { finding, ..answer_of(&judgement, policy.judge) })
+            .then(|| finding_of(&judgement, &chain, problem));
+        let answer = answer_of(&judgement, policy.judge);
+        Ok(Answer { finding, reason: answer.reason.map(|it| problem.unwrap_or(it)), ..answer })
     }
 
     /// Records an admitted client, on which updates are tried.
@@ -341,20 +345,22 @@ impl Drop for AskConnection {
     }
 }
 
-/// The finding about a key that is not admitted without a word: its fingerprint and the verdict.
-fn finding_of(judgement: &Judgement, keys: &[&CertificateDer<'_>]) -> String {
+/// The finding about a key that is not admitted without a word: its fingerprint, and the verdict or
+/// the `problem` of the key.
+fn finding_of(
+    judgement: &Judgement,
+    keys: &[&CertificateDer<'_>],
+    problem: Option<&str>,
+) -> String {
     let key = keys.get(judgement.verdict.position().unwrap_or(0));
     let spki = key.and_then(|key| spki::of_certificate(key).ok()).unwrap_or_default();
-    let fingerprint = Fingerprint::of(spki);
-    match judgement.decision == Decision::Reject {
-        true => format!(
-            "the key with the fingerprint {fingerprint} is rejected: {}; make a new key",
-            judgement.verdict
-        ),
-        false => {
-            format!("the key with the fingerprint {fingerprint} is flagged: {}", judgement.verdict)
-        }
-    }
+    let (fingerprint, verdict) = (Fingerprint::of(spki), judgement.verdict.to_string());
+    let cause = problem.unwrap_or(&verdict);
+    let (outcome, remedy) = match judgement.decision == Decision::Reject {
+        true => ("rejected", "; make a new key"),
+        false => ("flagged", ""),
+    };
+    format!("the key with the fingerprint {fingerprint} is {outcome}: {cause}{remedy}")
 }
 
 /// The answer to a question that was judged to this `depth`.

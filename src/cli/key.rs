@@ -3,7 +3,7 @@
 mod shared_primes;
 
 use keygate_core::guard::{KeyStrength, WeakCheck, WeakChecks};
-use keygate_core::spki::{Fingerprint, KeyDigest, PublicKey, related};
+use keygate_core::spki::{Fingerprint, KeyDigest, PublicKey, key_problem, related};
 use serde::Serialize;
 
 use super::input::{FoundKey, InputArgs, KeyFields};
@@ -34,6 +34,9 @@ struct KeyRow<'a> {
     #[serde(flatten)]
     key: KeyFields<'a>,
     encodings: Vec<NamedEncoding>,
+    /// Why a key is of no known algorithm although it names one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<&'static str>,
     /// The checks that the key fails; `null` if it is too large for them.
     weak: Option<Vec<&'static str>>,
 }
@@ -57,8 +60,8 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
             encoding: encoding.as_str(),
             fingerprint: Fingerprint::of(&spki).to_string(),
         });
-        let row =
-            KeyRow { key: key.fields(), encodings: encodings.collect(), weak: failed_checks(key) };
+        let (problem, weak) = (key_problem(key.spki), failed_checks(key));
+        let row = KeyRow { key: key.fields(), encodings: encodings.collect(), problem, weak };
         if args.json {
             return output.json(&row);
         }
@@ -66,6 +69,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         row.encodings.iter().try_for_each(|named| {
             output.line(format_args!("  {} {}", named.fingerprint, named.encoding))
         })?;
+        problem.map_or(Ok(()), |it| output.line(format_args!("  unchecked: {it}")))?;
         match row.weak.as_deref() {
             Some([]) => Ok(()),
             Some(checks) => output.line(format_args!("  weak: {}", checks.join(", "))),

@@ -85,6 +85,8 @@ series! {
             "Open connections to the upstream, pooled ones included.",
         pub upstream_connections: IntCounter = "upstream_connections_total"["service"]
             "Connections opened to the upstream.",
+        pub upstream_key_exchanges: Family<KeyExchange, IntCounter> = "upstream_key_exchanges_total"["service", "group"]
+            "TLS connections opened to the upstream, by the group of the key exchange.",
         pub upstream_isolations: IntCounter = "upstream_isolations_total"["service"]
             "Clients that got upstream connections of their own for a minute, because an HTTP/2 connection that only they used failed after a shared one.",
         pub upstream_failures: Family<UpstreamFailure, IntCounter> = "upstream_failures_total"["service", "reason"]

@@ -9,7 +9,8 @@ use keygate_core::tls::CertificateRole;
 
 use crate::config::{
     AuthorizerConfig, BoundCa, ClientAuthMode, Config, CredentialOwner, CrlConfig, ExpiredCrl,
-    OpenAccess, Protocol, RevocationDepth, ServiceConfig, UpstreamTlsConfig, WebhookConfig,
+    OpenAccess, Protocol, RevocationDepth, ServiceConfig, TlsConfig, UpstreamTlsConfig,
+    WebhookConfig,
 };
 use crate::sources::client_keys::{CAS, TRUST_ANCHORS};
 use crate::sources::credential_unit::CredentialUnit;
@@ -25,6 +26,8 @@ pub(crate) struct CredentialFiles<'a> {
     pub(super) server: Option<(&'a Path, &'a Path)>,
     /// The alternative certificate and its private key.
     pub(super) alternative: Option<(&'a Path, &'a Path)>,
+    /// The settings of a service towards its clients.
+    pub(super) tls: Option<&'a TlsConfig>,
     /// The secrets of shared session tickets.
     pub(super) ticket_secret: Option<&'a Path>,
     /// Names that the certificate should have.
@@ -180,6 +183,7 @@ fn files_of_service(config: &ServiceConfig) -> CredentialFiles<'_> {
         name: &config.name,
         server: Some((&config.tls.certificate, &config.tls.private_key)),
         alternative: config.tls.alternative.as_ref().map(|it| (&*it.certificate, &*it.private_key)),
+        tls: Some(&config.tls),
         ticket_secret: config.tls.ticket_secret.as_deref(),
         server_names: &config.server_names,
         asker_ca: None,
@@ -207,6 +211,7 @@ fn files_of_authorizer(config: &AuthorizerConfig) -> CredentialFiles<'_> {
         name: &config.name,
         server: tls.map(|tls| (tls.certificate.as_path(), tls.private_key.as_path())),
         alternative: None,
+        tls: None,
         ticket_secret: None,
         server_names: &[],
         asker_ca: tls.and_then(|tls| tls.client_ca.as_deref()),

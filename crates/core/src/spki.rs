@@ -26,7 +26,8 @@ pub use input::EncryptedStore;
 pub use input::{Damage, Finding, InputError, KeyScanner, keys_in, ssh_key};
 pub(crate) use related::MlDsa;
 pub use related::{
-    PublicKey, RsaExponents, RsaNumbers, for_each_point_form, for_each_related, related,
+    PublicKey, RsaExponents, RsaNumbers, for_each_point_form, for_each_related, key_problem,
+    related,
 };
 
 /// SHA-256 of a SubjectPublicKeyInfo; in text, lower-case hex.

@@ -54,6 +54,9 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let mut update = FilterUpdate::begin(&args.file).map_err(failed)?;
     let (mut added, mut known) = (0, 0);
     let counts = args.inputs.for_each_key(PerKeyOutput::No, |key| {
+        if let Some(problem) = spki::key_problem(key.spki) {
+            print_error(&format_args!("{}: {problem}", key.position()));
+        }
         spki::for_each_point_form(key.spki, |spki| {
             *if update.filter.insert(spki) { &mut added } else { &mut known } += 1;
         });

@@ -5,6 +5,7 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use keygate_core::regular_file::cause;
+use keygate_core::tls::KeyExchange;
 use keygate_wire::keep_alive::detect_dead_peer;
 use keygate_wire::permit::{ClientKey, ClientShares, Count, CountGuard, ShareGuard};
 use prometheus::IntGauge;
@@ -54,6 +55,7 @@ pub(crate) enum HttpVersion {
 pub(crate) struct Dialed {
     pub(crate) io: Box<dyn Io>,
     pub(crate) version: HttpVersion,
+    pub(crate) key_exchange: Option<KeyExchange>,
 }
 
 /// The limit of open connections to all servers of a service, from one worker. Clones share it.
@@ -251,7 +253,7 @@ impl Dialer {
         let tcp = match &self.server.address {
             ServerAddress::Unix(path) => {
                 let unix = UnixStream::connect(path).await.map_err(connect)?;
-                return Ok(Dialed { io: Box::new(unix), version });
+                return Ok(Dialed { io: Box::new(unix), version, key_exchange: None });
             }
             ServerAddress::Tcp { host, port } => {
                 let limit = self.upstream().connect_timeout;
@@ -274,7 +276,7 @@ impl Dialer {
         let unacknowledged = (!is_tunnel).then_some(response_timeout.max(body_timeout));
         detect_dead_peer(&tcp, unacknowledged).map_err(connect)?;
         let Some(tls) = &self.tls else {
-            return Ok(Dialed { io: Box::new(tcp), version });
+            return Ok(Dialed { io: Box::new(tcp), version, key_exchange: None });
         };
         let config = match offer {
             Offer::AnyVersion => &tls.config,
@@ -285,7 +287,8 @@ impl Dialer {
         let stream = stream.map_err(|source| DialError::Tls { server: server(), source })?;
         let is_h2 = stream.get_ref().1.alpn_protocol() == Some(AlpnProtocol::H2.as_bytes());
         let version = if is_h2 { HttpVersion::Http2 } else { HttpVersion::Http1 };
-        Ok(Dialed { io: Box::new(stream), version })
+        let key_exchange = KeyExchange::negotiated(stream.get_ref().1);
+        Ok(Dialed { io: Box::new(stream), version, key_exchange })
     }
 }
 

@@ -149,7 +149,7 @@ enum CheckError {
 
 /// Connects, and requests `path` if there is one.
 async fn check(dialer: &Dialer, path: Option<&str>) -> Result<(), CheckError> {
-    let Dialed { io, version } = dialer.dial(Offer::AnyVersion).await?;
+    let Dialed { io, version, .. } = dialer.dial(Offer::AnyVersion).await?;
     let Some(path) = path else { return Ok(()) };
     let host = dialer.server().address.to_string();
     let status = match version {

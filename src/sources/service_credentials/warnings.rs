@@ -13,7 +13,7 @@ use keygate_core::unix_time;
 use rustls::pki_types::CertificateDer;
 
 use super::ServiceCredentials;
-use crate::config::{KeyPlace, OpenAccess, RevocationDepth};
+use crate::config::{KeyExchange, KeyPlace, OpenAccess, RevocationDepth, TlsVersion};
 use crate::metrics::KeyAlgorithm;
 use crate::sources::client_keys::TRUST_ANCHORS;
 use crate::sources::credential_files::CredentialFiles;
@@ -52,20 +52,37 @@ impl ServiceCredentials {
                 Warning::about_file(&file, "certificate lacks a server name", &problem)
             }));
         }
-        let algorithms = self.key_pairs().map(|pair| {
-            KeyAlgorithm::of(
-                pair.cert.first().and_then(|it| spki::of_certificate(it).ok()).unwrap_or_default(),
-            )
-        });
-        if let ([first, second], Some((path, _))) =
-            (&*Vec::from_iter(algorithms), files.alternative)
-            && first == second
+        let own = self.key_pairs().filter_map(|it| spki::of_certificate(it.cert.first()?).ok());
+        let algorithms: Vec<_> = own.map(KeyAlgorithm::of).collect();
+        let is_ml_dsa = |it: &KeyAlgorithm| {
+            matches!(it, KeyAlgorithm::MlDsa44 | KeyAlgorithm::MlDsa65 | KeyAlgorithm::MlDsa87)
+        };
+        if let ([first, second], Some((path, _))) = (&*algorithms, files.alternative)
+            && (first == second
+                || *first == KeyAlgorithm::Rsa
+                || (is_ml_dsa(second) && !is_ml_dsa(first)))
         {
-            let problem = "its key has the same algorithm as tls.private_key, so no client gets it; \
-                           issue one with another algorithm";
+            let problem = "clients that offer the schemes of its key offer the schemes of \
+                           tls.private_key, so no client gets it; issue one with another \
+                           algorithm, or exchange the two";
             let event = "alternative certificate is not used";
             let file = file("tls.alternative.certificate", path);
             warnings.push(Warning::about_file(&file, event, problem));
+        }
+        let tls = files.tls.filter(|it| it.min_version == TlsVersion::V1_2);
+        let is_hybrid = |it: &KeyExchange| *it == KeyExchange::X25519MlKem768;
+        let groups = tls.map(|it| &it.key_exchange).filter(|it| !it.is_empty());
+        for (key, is_modern) in [
+            ("certificate", tls.is_some() && algorithms.iter().all(is_ml_dsa)),
+            ("key_exchange", groups.is_some_and(|it| it.iter().all(is_hybrid))),
+        ] {
+            let owner = files.owner();
+            let text = format!(
+                "{owner}: tls.{key} permits TLS 1.3 alone, so clients with TLS 1.2 are rejected; set \
+                 tls.min_version = \"1.3\", or add a classical one"
+            );
+            let event = "clients with TLS 1.2 are rejected";
+            warnings.extend(is_modern.then(|| Warning::about_owner(&owner, event, text)));
         }
         let client = upstream.and_then(|it| it.client.as_ref());
         let path = files.upstream.and_then(|(tls, _)| tls.certificate.as_deref());

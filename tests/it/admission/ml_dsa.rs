@@ -101,6 +101,7 @@ fn an_authorizer_judges_ml_dsa_keys_and_leaves_those_with_parameters_unchecked()
         let scene = AskedKeygate::start(UNIX);
         let status = |party: &Party| {
             let reply = scene.connect().ask_about(party);
+            assert_eq!(reply.body.contains("parameters"), party.name == "null", "{}", reply.body);
             (reply.status, reply.field("client-key-status").map(str::to_owned))
         };
         assert_eq!(status(&client).0, 200, "{kind:?}");

@@ -188,15 +188,41 @@ fn each_certificate_is_replaced_by_itself_and_shown_with_its_expiry() {
     assert!(second(&proxy) == renewed_second.der);
 }
 
-/// No client prefers one of two keys of one algorithm.
+/// A client that offers the schemes of the second key offers the schemes of the first one as well.
 #[test]
-fn an_alternative_of_the_same_algorithm_is_a_warning() {
-    for (kinds, is_warned) in
-        [((Kind::P256, Kind::P256), true), ((Kind::P256, Kind::Rsa2048), false)]
-    {
-        let (proxy, _) = start(kinds.0, kinds.1);
+fn an_alternative_that_no_client_gets_is_a_warning() {
+    for (first, second, is_warned) in [
+        (Kind::P256, Kind::P256, true),
+        (Kind::P256, Kind::Rsa2048, false),
+        (Kind::Rsa2048, Kind::P256, true),
+        (Kind::P256, Kind::MlDsa65, true),
+        (Kind::MlDsa65, Kind::P256, false),
+    ] {
+        let (proxy, _) = start(first, second);
         let attention = proxy.status()["attention"].to_string();
         assert_eq!(attention.contains("so no client gets it"), is_warned, "{attention}");
+    }
+}
+
+#[test]
+fn settings_for_tls13_alone_are_a_warning_with_tls12() {
+    const WARNING: &str = "permits TLS 1.3 alone";
+    for (kind, groups, version, is_warned) in [
+        (Kind::MlDsa65, "[]", "1.2", true),
+        (Kind::MlDsa65, "[]", "1.3", false),
+        (Kind::P256, "[\"X25519MLKEM768\"]", "1.2", true),
+        (Kind::P256, "[\"X25519MLKEM768\"]", "1.3", false),
+        (Kind::P256, "[\"X25519MLKEM768\", \"x25519\"]", "1.2", false),
+    ] {
+        let proxy = Proxy::new();
+        proxy.pki.server_of_kind("server", kind);
+        write_filter(&proxy.pki.path("lost.pkbf"), &[]);
+        let tls = format!("min_version = \"{version}\"\nkey_exchange = {groups}");
+        let text = proxy.configuration.add("services.tls", &tls).text();
+        let file = proxy.pki.path("keygate.toml");
+        write(&file, text).unwrap();
+        let output = output_text(&keygate(&["validate", "--config", file.to_str().unwrap()]));
+        assert_eq!(output.contains(WARNING), is_warned, "{groups} {version}: {output}");
     }
 }
 

@@ -7,12 +7,13 @@ use aws_lc_rs::signature::{
     KeyPair, ML_DSA_44_SIGNING, ML_DSA_65_SIGNING, ML_DSA_87_SIGNING, PqdsaKeyPair,
 };
 use data_encoding::BASE64URL_NOPAD;
-use keygate_core::spki::{Algorithm, Fingerprint, InputError, related};
+use keygate_core::spki::{self, Algorithm, Fingerprint, InputError, related};
 use rcgen::{CertificateParams, PublicKeyData};
 use serde_json::{Value, json};
 
 use super::inputs::{keys, problem};
 use crate::support::keygate::keygate;
+use crate::support::output_text;
 use crate::support::pki::{der, elements};
 use crate::support::program::keys_of_badkeys;
 
@@ -102,6 +103,16 @@ fn a_key_with_parameters_or_another_length_is_no_ml_dsa_key() {
     for (algorithm, key) in [(&null, &key), (&algorithm, &short)] {
         let other = der(0x30, &[&algorithm[..], key].concat());
         assert_eq!(Algorithm::of(&other), Algorithm::Other);
+        assert_eq!(spki::key_problem(&other).is_some(), *algorithm == null);
+        let directory = tempfile::tempdir().unwrap();
+        let [file, filter] = ["key", "new.pkbf"].map(|it| directory.path().join(it));
+        let [file, filter] = [&file, &filter].map(|it| it.to_str().unwrap());
+        write(file, &other).unwrap();
+        keygate(&["filter", "create", filter, "--entries", "10", "--fp-rate", "0.01"]);
+        for arguments in [&["key", file][..], &["filter", "add", filter, file]] {
+            let output = output_text(&keygate(arguments));
+            assert_eq!(output.contains("with parameters"), *algorithm == null, "{output}");
+        }
     }
     for length in 0..spki.len() {
         assert_eq!(Algorithm::of(&spki[..length]), Algorithm::Other, "{length}");

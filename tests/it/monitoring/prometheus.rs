@@ -23,7 +23,7 @@ const DASHBOARD: &str = include_str!("../../../deploy/grafana/keygate.json");
 const ALERTS: &str = include_str!("../../../docs/alerts.md");
 
 /// Metrics that neither an alert nor the dashboard uses.
-const LEFT_OUT: [(&str, &str); 18] = [
+const LEFT_OUT: [(&str, &str); 19] = [
     ("keygate_buffer_limit_bytes", "it does not change while the process runs"),
     (
         "keygate_buffered_bytes",
@@ -66,6 +66,7 @@ const LEFT_OUT: [(&str, &str); 18] = [
         "keygate_key_exchanges_total",
         "the state of a migration, on the status page and in docs/post-quantum.md",
     ),
+    ("keygate_upstream_key_exchanges_total", "the state of a migration, in docs/post-quantum.md"),
     (
         "keygate_list_updated_timestamp_seconds",
         "keygate_list_stale compares it with max_age, and the date itself is for reports",

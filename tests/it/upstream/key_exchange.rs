@@ -39,5 +39,8 @@ fn an_openssl_server_with_an_ml_dsa_key_exchanges_keys_by_the_configured_groups(
         let proxy = proxy.servers(&[format!("https://{address}")]).upstream(&tls).start();
         let body = String::from_utf8(proxy.curl(&proxy.good, &[]).stdout).unwrap();
         assert_eq!(body, format!("{expected}\n"), "{server_groups} {setting}");
+        let series = "keygate_upstream_key_exchanges_total";
+        let series = format!("{series}{{group=\"{expected}\",service=\"test\"}}");
+        proxy.wait_for_metric(&series, 1.0);
     }
 }

@@ -17,6 +17,7 @@ use self::ec::Point;
 pub(super) use self::ec::ec_spki;
 use self::ed25519::EdwardsKey;
 pub(crate) use self::ml_dsa::MlDsa;
+pub use self::ml_dsa::key_problem;
 use self::rsa::RsaKey;
 pub use self::rsa::{RsaExponents, RsaNumbers};
 pub(super) use self::rsa::{der_integer, rsa_spki};

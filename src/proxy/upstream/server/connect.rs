@@ -21,8 +21,10 @@ impl UpstreamServer {
         share: Option<ShareGuard>,
     ) -> Result<ServerConnection, UpstreamError> {
         let guard = self.guard(share)?;
-        let Dialed { io, version } = self.dialer.dial(offer).await?;
-        self.shared.metrics.upstream_connections.inc();
+        let Dialed { io, version, key_exchange } = self.dialer.dial(offer).await?;
+        let metrics = &self.shared.metrics;
+        metrics.upstream_connections.inc();
+        key_exchange.iter().for_each(|group| metrics.upstream_key_exchanges.of(*group).inc());
         if (offer, version) == (Offer::AnyVersion, HttpVersion::Http1)
             && self.version.replace(Some(version)).is_none()
         {

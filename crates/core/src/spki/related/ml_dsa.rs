@@ -6,6 +6,8 @@ use aws_lc_rs::signature::{
     ML_DSA_44_SIGNING, ML_DSA_65_SIGNING, ML_DSA_87_SIGNING, PqdsaSigningAlgorithm,
 };
 
+use crate::spki::{Element, OID, SEQUENCE};
+
 /// A parameter set of ML-DSA.
 pub(crate) struct MlDsa {
     /// The name in logs and in JSON.
@@ -62,4 +64,14 @@ impl MlDsa {
     pub(in crate::spki) fn spki(&self, key: &[u8]) -> Option<Vec<u8>> {
         (key.len() == self.key_length).then(|| [self.prefix, key].concat())
     }
+}
+
+/// Why a SubjectPublicKeyInfo (DER) that names ML-DSA is no ML-DSA key: it has parameters. `None`
+/// for every other key.
+#[must_use]
+pub fn key_problem(spki: &[u8]) -> Option<&'static str> {
+    let mut algorithm = Element::next(&mut Element::only(spki)?.content, SEQUENCE)?.content;
+    let named = MlDsa::identified(Element::next(&mut algorithm, OID)?.content);
+    let has_parameters = named.is_some() && !algorithm.is_empty();
+    has_parameters.then_some("an ML-DSA key with parameters; RFC 9881 requires them absent")
 }
