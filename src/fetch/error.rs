@@ -74,7 +74,7 @@ pub enum FetchError {
     },
     /// No file with the CAs of the system was found.
     #[error(
-        "no CAs: the system has none of {}; install ca-certificates, or give source.trust_anchors",
+        "no CAs: the system has none of {}; install ca-certificates, or give trust anchors",
         crate::config::SYSTEM_TRUST_ANCHORS.join(", ")
     )]
     NoSystemTrustAnchors,
@@ -106,7 +106,7 @@ pub enum FetchError {
     #[error("TLS cannot be configured: {}", tls::tls_error(.0))]
     Tls(#[from] rustls::Error),
     /// The file of CAs cannot be used.
-    #[error("trust_anchors {}: {source}; give the CAs of the source in PEM", path.display())]
+    #[error("trust anchors {}: {source}; give the CAs of the server in PEM", path.display())]
     TrustAnchors {
         /// Path of the file.
         path: PathBuf,
@@ -127,7 +127,9 @@ impl FetchError {
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// The URL of the blocklist in its metadata is none.
-    #[error("blocklist_url {found:?} is not the URL of a file; correct url, or try again later")]
+    #[error(
+        "blocklist_url {found:?} is not the URL of a file; correct the URL, or try again later"
+    )]
     BlocklistUrl {
         /// The value, shortened.
         found: String,
@@ -157,7 +159,7 @@ pub enum SourceError {
         remedy: &'static str,
     },
     /// The metadata have no SHA-256.
-    #[error("blocklist_sha256 is missing, so that the list cannot be verified; correct url")]
+    #[error("blocklist_sha256 is missing, so that the list cannot be verified; correct the URL")]
     NoDigest,
     /// The list is not published in this format any more.
     #[error(
@@ -193,12 +195,12 @@ pub enum UnpackError {
     Damaged(#[source] io::Error),
     /// The name ends in .xz, but the content is not an xz file.
     #[error(
-        "its name ends in .xz, but it is no xz file; correct url, or let the source send the packed file under this name"
+        "its name ends in .xz, but it is no xz file; correct the URL, or let the source send the packed file under this name"
     )]
     NotPacked,
     /// The unpacked content is too large.
     #[error(
-        "it is unpacked larger than max_size, {}; correct url, or raise max_size",
+        "it is unpacked larger than max_size, {}; correct the URL, or raise max_size",
         FileSize(*max_size)
     )]
     TooLarge {

@@ -86,7 +86,7 @@ mod tests {
         assert!(
             unpacked(PACKED, 6)
                 .unwrap_err()
-                .contains("larger than max_size, 6 bytes; correct url, or raise max_size")
+                .contains("larger than max_size, 6 bytes; correct the URL, or raise max_size")
         );
         assert!(unpacked(&twice, 13).unwrap_err().contains("larger than max_size"));
     }

@@ -228,9 +228,9 @@ impl ListSource {
 
     /// The list in use and the result of the last attempt to read it.
     pub(crate) fn report(&self) -> ListReport {
-        let (format, updated, sha256) = match self.list() {
-            ExactList::Badkeys(it) => ("badkeys", it.date, Some(HEXLOWER.encode(&it.sha256))),
-            ExactList::Fingerprints(_) => ("fingerprints", None, None),
+        let (format, updated) = match self.list() {
+            ExactList::Badkeys(it) => ("badkeys", it.date),
+            ExactList::Fingerprints(_) => ("fingerprints", None),
         };
         ListReport {
             name: self.name().to_owned(),
@@ -239,7 +239,7 @@ impl ListSource {
             entries: self.list().len(),
             loaded: self.file.loaded_at(),
             updated,
-            sha256,
+            sha256: HEXLOWER.encode(&self.value().original.sha256),
             signature: self.value().original.signature.as_deref().map(SignatureReport::new),
             stale: self.is_stale,
             last_good_in_use: self.is_last_good,

@@ -115,9 +115,8 @@ pub struct ListReport {
     /// Date of a blocklist by its metadata, in seconds since the Unix epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub updated: Option<u64>,
-    /// SHA-256 of a blocklist, in hex.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sha256: Option<String>,
+    /// SHA-256 of the file, in hex.
+    pub sha256: String,
     /// The signature of the list in use, if `minisign_key` is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signature: Option<SignatureReport>,

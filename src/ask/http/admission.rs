@@ -195,9 +195,9 @@ fn keys_of_request<'a>(request: Option<&str>) -> Result<RequestedKeys<'a>, Unusa
 /// The keys of a Secret: of each certificate in `tls.crt`, and the public key of each private key in
 /// `tls.key`; `None` if it has neither.
 fn keys_of_secret<'a>(data: Option<&SecretData>) -> Result<Option<RequestedKeys<'a>>, Unusable> {
-    let data = data.map(|data| (decode(data.certificate.as_deref()), decode(data.key.as_deref())));
-    let Some((certificate, key)) = data else { return Ok(None) };
-    let (certificate, key) = (certificate?, key?.map(Zeroizing::new));
+    let Some(data) = data else { return Ok(None) };
+    let certificate = decode(data.certificate.as_deref())?;
+    let key = decode(data.key.as_deref())?.map(Zeroizing::new);
     if certificate.is_none() && key.is_none() {
         return Ok(None);
     }

@@ -33,7 +33,7 @@ pub enum TransferError {
     #[error("the response has a Content-Encoding; let the source send the file as it is")]
     Encoded,
     /// The head of the response is too large.
-    #[error("{0}; correct url")]
+    #[error("{0}; correct the URL")]
     Head(String),
     /// The end of the file cannot be known.
     #[error(
@@ -42,7 +42,7 @@ pub enum TransferError {
     NoLength,
     /// The source is at another address.
     #[error(
-        "{status} to {location:?}: redirects are followed to redirect_hosts over https:// only; set url to the address of the file, or name the host there"
+        "{status} to {location:?}: redirects are followed to redirect_hosts over https:// only; give its address as the URL, or name the host there"
     )]
     Redirect {
         /// The status.
@@ -51,7 +51,7 @@ pub enum TransferError {
         location: String,
     },
     /// The last of the redirects that are followed leads to one more.
-    #[error("more than {0} redirects; set url to the address of the file")]
+    #[error("more than {0} redirects; give its address as the URL")]
     Redirects(usize),
     /// No byte has arrived for some time.
     #[error("no byte for {0:?}; check the network to the source, or raise stall_timeout")]
@@ -67,7 +67,7 @@ pub enum TransferError {
     TimedOut(Duration),
     /// The TLS handshake failed.
     #[error(
-        "TLS handshake failed: {0}; give the CAs of the source in trust_anchors, correct the name in url, or give the source a server certificate"
+        "TLS handshake failed: {0}; give the CAs of the server as trust anchors, correct the name in the URL, or give the source a server certificate"
     )]
     Tls(String),
     /// The file is too large.
@@ -75,9 +75,9 @@ pub enum TransferError {
         "larger than {}, the maximum; {}",
         FileSize(*max),
         if *is_max_size {
-            "correct url, or raise max_size"
+            "correct the URL, or raise max_size"
         } else {
-            "correct url, because no setting raises this maximum"
+            "correct the URL, because no setting raises this maximum"
         }
     )]
     TooLarge {
@@ -97,10 +97,10 @@ pub enum TransferError {
         reason: String,
     },
     /// The server refuses the connection, or the network does not lead to it.
-    #[error("{0}; check the network to the source, or correct url")]
+    #[error("{0}; check the network to the source, or correct the URL")]
     Unreachable(String),
     /// The name of the server is not known.
-    #[error("the name has no address: {0}; correct the name in url, or check the DNS")]
+    #[error("the name has no address: {0}; correct the name in the URL, or check the DNS")]
     Unresolved(String),
     /// The file cannot be written.
     #[error("{}: {}{}", path.display(), regular_file::cause(.source), remedy_of(.source))]
@@ -134,6 +134,6 @@ fn remedy_for(status: StatusCode) -> &'static str {
     } else if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         "let the source permit this request"
     } else {
-        "correct url, or let the source have the file"
+        "correct the URL, or let the source have the file"
     }
 }

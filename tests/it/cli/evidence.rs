@@ -88,6 +88,14 @@ fn the_folder_has_the_client_the_list_and_the_time_to_the_eviction() {
     let hit = clients.iter().find(|it| it["verdict"] == "listed").unwrap();
     assert_eq!((&hit["service"], &hit["action"]), (&json!("test"), &json!("reject")));
     assert_eq!((&hit["source"]["name"], &hit["list"]), (&json!("incident"), &json!("incident")));
+    let list = data_encoding::HEXLOWER.encode(
+        aws_lc_rs::digest::digest(
+            &aws_lc_rs::digest::SHA256,
+            &read(scene.pki().path("deny.txt")).unwrap(),
+        )
+        .as_ref(),
+    );
+    assert_eq!(hit["source"]["sha256"], list, "the version of a list of fingerprints");
     assert_eq!(hit["stage"], "handshake", "the last rejection does not hide the eviction");
     assert!(hit["evicted"].as_u64() >= hit["source"]["loaded"].as_u64());
     assert!(hit["seconds_to_eviction"].as_u64().unwrap() < 60, "{hit}");

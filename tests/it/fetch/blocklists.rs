@@ -192,7 +192,7 @@ fn a_packed_file_takes_neither_the_disk_nor_the_memory() {
     let output = Fetch::start(&["--config", config.to_str().unwrap()]).ended();
     rejected(
         &output,
-        "/v0/blocklist.dat.xz: it is unpacked larger than max_size, 1 MiB; correct url, or raise max_size",
+        "/v0/blocklist.dat.xz: it is unpacked larger than max_size, 1 MiB; correct the URL, or raise max_size",
     );
     assert!(scene.in_use() == before);
     assert_eq!(names(&scene.pki.path("badkeys/.blocklist.dat.fetch")), ["lock", "state.json"]);

@@ -60,7 +60,7 @@ fn a_filter_that_a_reload_would_reject_is_not_installed() {
     drop(canary);
     scene.configuration = plain.clone().filter("max_size = \"200KiB\"");
     scene.configure();
-    scene.fails("larger than 200 KiB, the maximum; correct url, or raise max_size");
+    scene.fails("larger than 200 KiB, the maximum; correct the URL, or raise max_size");
     scene.configuration = plain;
     scene.configure();
     assert_eq!(scene.fetched()["entries"], 101);
@@ -238,7 +238,7 @@ fn odd_responses_are_errors_that_name_the_cause() {
         (format!("200 OK\r\nContent-Length: 2000\r\n\r\n{body}"), "larger than 1 KiB"),
         // The server announces more than it sends, and more than is accepted.
         ("200 OK\r\nContent-Length: 99999999999\r\n\r\n".to_owned(), "larger than 1 KiB"),
-        (chunked, "larger than 1 KiB, the maximum; correct url, or raise max_size"),
+        (chunked, "larger than 1 KiB, the maximum; correct the URL, or raise max_size"),
         ("200 OK\r\nContent-Length: 100\r\n\r\nhello".to_owned(), "broke off after 5 bytes: "),
         (
             "200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n".to_owned(),
@@ -249,9 +249,9 @@ fn odd_responses_are_errors_that_name_the_cause() {
         (
             "206 Partial Content\r\nContent-Range: bytes 3-7/8\r\nContent-Length: 5\r\n\r\nhello"
                 .to_owned(),
-            "206 Partial Content; correct url",
+            "206 Partial Content; correct the URL",
         ),
-        ("304 Not Modified\r\n\r\n".to_owned(), "304 Not Modified; correct url"),
+        ("304 Not Modified\r\n\r\n".to_owned(), "304 Not Modified; correct the URL"),
         (
             "302 Found\r\nLocation: http://u:pw@169.254.169.254/?sig=a#b\r\n\r\n".to_owned(),
             "302 Found to \"http://169.254.169.254/\": redirects are followed to redirect_hosts over",
@@ -260,7 +260,7 @@ fn odd_responses_are_errors_that_name_the_cause() {
             "403 Forbidden\r\nContent-Length: 0\r\n\r\n".to_owned(),
             "403 Forbidden; let the source permit",
         ),
-        ("404 Not Found\r\nContent-Length: 0\r\n\r\n".to_owned(), "404 Not Found; correct url"),
+        ("404 Not Found\r\nContent-Length: 0\r\n\r\n".to_owned(), "404 Not Found; correct the URL"),
         (
             "429 Too Many Requests\r\nContent-Length: 0\r\n\r\n".to_owned(),
             "429 Too Many Requests; try again later",
@@ -385,7 +385,7 @@ fn a_signature_is_installed_with_the_file_and_verified_with_the_keys_of_now() {
     write(beside(&published), "<html>").unwrap();
     scene.fails("/lost.pkbf: rejected: ");
     write(beside(&published), "x".repeat(20_000)).unwrap();
-    scene.fails("/lost.pkbf.minisig: larger than 16 KiB, the maximum; correct url, because no setting raises");
+    scene.fails("/lost.pkbf.minisig: larger than 16 KiB, the maximum; correct the URL, because no setting raises");
     scene.publish(2);
     ours.sign(&published, "of revision 2");
     let second = scene.publish(3);

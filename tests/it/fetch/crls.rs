@@ -199,7 +199,7 @@ fn a_response_that_is_no_crl_leaves_the_one_in_use() {
     let scene = Scene::new();
     scene.installs(&scene.list(1));
     let gibibyte = b"HTTP/1.1 200 OK\r\nContent-Length: 1073741824\r\n\r\n";
-    let too_large = "larger than 128 MiB, the maximum; correct url, because no setting raises";
+    let too_large = "larger than 128 MiB, the maximum; correct the URL, because no setting raises";
     scene.fails(gibibyte, too_large);
     let mebibyte = [b"100000\r\n".to_vec(), vec![b'0'; 1 << 20], b"\r\n".to_vec()].concat();
     let chunks = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";

@@ -194,7 +194,7 @@ fn a_server_whose_certificate_is_that_of_a_ca_is_rejected_with_the_remedy() {
     scene.mirror.kill();
     scene.mirror.restart();
     scene.fails(
-        "the certificate belongs to a CA, not to a client or server; give the CAs of the source",
+        "the certificate belongs to a CA, not to a client or server; give the CAs of the server",
     );
 }
 
