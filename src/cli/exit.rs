@@ -8,6 +8,7 @@
 //! | 3 | A file, input or response cannot be used. |
 //! | 4 | An error of the operating system: an address in use, no permission, no thread. |
 //! | 5 | A query found no key, and could not check one. `probe` found nothing, and could not prove all. |
+//! | 6 | A new file would reject more of the given keys than `--max-new-hits` allows. |
 //!
 //! The manual page of each command in `docs/man` has the exact conditions, which `--help` prints.
 
@@ -36,6 +37,8 @@ pub(super) enum Exit {
     NotProved,
     /// The proxy is not ready or does not respond; the reason was reported on standard error.
     NotReady,
+    /// More keys than the limit have a hit in the new file alone.
+    OverLimit,
     /// The running proxy rejected a file.
     Rejected,
     /// No response of a probe shows what becomes of the status header.
@@ -55,6 +58,7 @@ impl Exit {
             Self::Warned => 2,
             Self::Incomplete => 3,
             Self::Unchecked | Self::Unproved => 5,
+            Self::OverLimit => 6,
             Self::Failed(code) => code,
         }
     }

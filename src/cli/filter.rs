@@ -40,7 +40,8 @@ pub(super) enum FilterCommand {
     /// Compare two filters: exit code 0 if they are equal, 1 if they differ.
     ///
     /// Prints parameters, revision, entries and the share of bits that differ, then a line for each
-    /// given key whose verdict changes.
+    /// given key whose verdict changes. The keys of recent clients are printed by `keygate report
+    /// --clients`.
     Diff(diff::Args),
     /// Print header, size, fill, false-positive rate and plausibility.
     Info(info::Args),

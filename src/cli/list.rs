@@ -28,7 +28,8 @@ pub(super) enum ListCommand {
     /// Compare two lists: exit code 0 if they are equal, 1 if they differ.
     ///
     /// Prints format, date and entries, the number of entries that only one list has, then a line
-    /// for each given key whose verdict changes.
+    /// for each given key whose verdict changes. The keys of recent clients are printed by `keygate
+    /// report --clients`.
     Diff(diff::Args),
     /// Check a list and print its format, date and entries.
     ///

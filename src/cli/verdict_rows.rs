@@ -1,16 +1,28 @@
 //! Rows with verdicts on keys: the output of `query` and `diff` for filters and lists.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use keygate_core::guard::{Guard, VerdictKind};
-use keygate_core::spki::Encoding;
+use keygate_core::spki::{Encoding, Fingerprint};
 use serde::Serialize;
 
 use super::counted::counted;
 use super::input::{InputArgs, KeyFields};
 use super::progress::PerKeyOutput;
 use super::{CliError, CliOutput, Exit, print_error};
+
+/// The verdicts of keys that are in a file.
+const HITS: [VerdictKind; 2] = [VerdictKind::Listed, VerdictKind::Probable];
+
+/// The option `--max-new-hits`, as the key of a filter or list in the configuration.
+#[derive(Debug, clap::Args)]
+pub(super) struct NewHitsLimit {
+    /// Exit with code 6 if more of the given keys than this have a hit in the new file alone.
+    #[arg(long, value_name = "COUNT", requires = "inputs")]
+    max_new_hits: Option<u64>,
+}
 
 /// The verdict on a key by one file.
 pub(super) struct FileVerdict {
@@ -78,21 +90,26 @@ impl<const REQUIRED: bool> InputArgs<REQUIRED> {
         Ok(counts.exit(if hits > 0 { Exit::Found } else { exit }))
     }
 
-    /// Prints a row for each key whose verdicts by two guards differ. Returns `exit`, unless an input
-    /// was unusable.
+    /// Prints a row for each key whose verdicts by two guards differ, and the number of new hits if
+    /// there are inputs. Returns `exit`, unless an input was unusable or the limit is exceeded.
     pub(super) fn print_changes(
         &self,
         json: bool,
         output: &mut CliOutput,
         guards: &[Guard; 2],
+        limit: &NewHitsLimit,
         exit: Exit,
     ) -> Result<Exit, CliError> {
         let now = SystemTime::now();
+        let mut new_hits = HashSet::new();
         let counts = self.for_each_key(PerKeyOutput::Yes, |key| {
             let [before, after] =
                 guards.each_ref().map(|it| it.judge_presented_key(key.spki, now).as_str());
             if before == after {
                 return Ok(());
+            }
+            if HITS.iter().any(|hit| hit.as_str() == after) {
+                new_hits.insert(Fingerprint::of(key.spki));
             }
             let row = ChangeRow { key: key.fields(), before, after };
             if json {
@@ -103,7 +120,16 @@ impl<const REQUIRED: bool> InputArgs<REQUIRED> {
             output.line(format_args!("{before} -> {after} {fingerprint} {algorithm} {position}"))
         })?;
         output.flush()?;
-        Ok(counts.exit(exit))
+        if counts.inputs > 0 {
+            let (hits, keys) = (new_hits.len() as u64, counted(counts.keys, "key"));
+            print_error(&format_args!("{} in {keys}", counted(hits, "new hit")));
+        }
+        Ok(match limit.max_new_hits {
+            Some(limit) if new_hits.len() as u64 > limit => Exit::OverLimit,
+            // A key that was not read may be a new hit.
+            Some(_) if counts.unusable > 0 => Exit::Incomplete,
+            Some(_) | None => counts.exit(exit),
+        })
     }
 }
 

@@ -309,7 +309,7 @@ table! {
         pub max_connection_age: Option<Duration> as Option<Positive> => NewConnections
             "Older connections finish their in-flight requests and close.",
         pub max_connections: usize as Connections = 10000 => NewConnections
-            "Maximum open connections. Services on one address share the sum. At the maximum, a new connection replaces the oldest unfinished handshake of the address (IPv6: /48) with most of them; without one it waits in the kernel.",
+            "Maximum open connections. Services on one address share the sum. One client has three quarters of them. At the maximum, a new connection replaces the oldest unfinished handshake of the address (IPv6: /48) with most of them; without one it waits in the kernel.",
         pub max_connections_per_ip: usize as Connections = 1000 => NewConnections
             r#"Maximum open connections from one IPv4 address, or from one /64 of IPv6. Further ones get 429, above twice the limit they are closed; with `protocol = "tcp"` further ones are closed."#,
         pub max_header_size: u32 as HeaderSize = "32KiB" => NewConnections

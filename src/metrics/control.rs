@@ -9,7 +9,7 @@ use super::confirm::{ConfirmMetrics, ConfirmSeries};
 use super::filter::{FilterMetrics, FilterSeries};
 use super::labels::{Family, Label, ReloadResult};
 use super::list::{ListMetrics, ListSeries};
-use super::series::{RemoveGauges, at_zero, series, set_count};
+use super::series::{at_zero, series, set_count};
 
 series! {
     /// The series of the control plane.
@@ -138,7 +138,7 @@ impl ControlMetrics {
 
     /// Removes the gauges of a list that is no longer configured. Its counters stay.
     pub fn remove_list(&self, name: &str) {
-        self.lists.remove_gauges(name);
+        self.lists.remove(name);
     }
 
     /// Shows whether the `files` of a service, whose rejections have `reasons`, were usable at their

@@ -1,12 +1,11 @@
 //! The series of filters.
 
 use keygate_core::guard::NamedFilter;
-use prometheus::core::Collector;
 use prometheus::{Gauge, IntCounter, IntCounterVec, IntGaugeVec};
 
 use super::guarded_file::{FileChecks, GuardedFileMetrics};
 use super::labels::{Family, Label, ReloadResult};
-use super::scrape::label_of;
+use super::scrape::remove_info;
 use super::series::{RemoveGauges, at_zero, series};
 
 series! {
@@ -50,7 +49,7 @@ impl FilterMetrics {
     pub fn record_loaded(&self, named: &NamedFilter, now: f64) {
         let NamedFilter { filter, sha256, .. } = named;
         let sha256 = data_encoding::HEXLOWER.encode(sha256);
-        remove_digest(&self.info, &self.name);
+        remove_info(&self.info, "filter", &self.name);
         self.info.with_label_values(&[&self.name, &sha256]).set(1);
         let header = filter.header();
         self.entries.set(header.entry_count.into());
@@ -84,16 +83,6 @@ impl GuardedFileMetrics for FilterMetrics {
     }
 }
 
-/// Removes the SHA-256 of the file of this filter that was in use.
-fn remove_digest(info: &IntGaugeVec, name: &str) {
-    let families = info.collect();
-    let digests = families.iter().flat_map(|family| family.get_metric());
-    for digest in digests.filter(|it| label_of(it, "filter") == name) {
-        // Fails only if there is none.
-        let _ = info.remove_label_values(&[name, label_of(digest, "sha256")]);
-    }
-}
-
 impl FilterSeries {
     pub(super) fn with_name(&self, name: &str, reasons: &[impl Label]) -> FilterMetrics {
         at_zero(&self.rejections, &[name], reasons);
@@ -102,7 +91,7 @@ impl FilterSeries {
 
     /// Removes the gauges of a filter. Its counters stay.
     pub(super) fn remove(&self, name: &str) {
-        remove_digest(&self.info, name);
+        remove_info(&self.info, "filter", name);
         self.remove_gauges(name);
     }
 }

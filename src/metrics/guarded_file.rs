@@ -40,4 +40,8 @@ pub trait GuardedFileMetrics {
 
     /// Sets whether the value in use comes from the state directory. Lists have no such series.
     fn set_last_good_in_use(&self, _is_last_good: bool) {}
+
+    /// Sets the number of recent clients that the value in use newly rejects; `None` if it was tried on
+    /// none. Filters have no such series.
+    fn set_new_hits(&self, _count: Option<usize>) {}
 }

@@ -1,7 +1,9 @@
 //! The values of all series at one moment.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
+use prometheus::IntGaugeVec;
+use prometheus::core::Collector;
 use prometheus::proto::{LabelPair, Metric, MetricFamily};
 
 /// The values of all series at one moment, summed over the workers.
@@ -75,4 +77,14 @@ fn value_of(metric: &Metric) -> f64 {
 pub(super) fn label_of<'a>(metric: &'a Metric, label: &str) -> &'a str {
     let pair = metric.get_label().iter().find(|pair| pair.name() == label);
     pair.map_or("", LabelPair::value)
+}
+
+/// Removes the series of an info metric whose `label` is `name`: the file that was in use.
+pub(super) fn remove_info(info: &IntGaugeVec, label: &str, name: &str) {
+    let families = info.collect();
+    let metrics = families.iter().flat_map(|family| family.get_metric());
+    for metric in metrics.filter(|it| label_of(it, label) == name) {
+        let labels = metric.get_label().iter().map(|it| (it.name(), it.value()));
+        let _ = info.remove(&labels.collect::<HashMap<_, _>>()); // fails only if there is none
+    }
 }

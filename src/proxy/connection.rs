@@ -107,7 +107,7 @@ async fn establish(
     }
     let verifier = &service.client_verifier;
     let identity = ClientIdentity::new(peer, stream.state(), handshake, verifier);
-    // Of an ECDSA signature everybody can make a second one, so the certificate names no client.
+    // Everybody can make a second ECDSA signature, so the certificate names no client.
     let key = identity.leaf().map(|leaf| spki::of_certificate(leaf).unwrap_or(leaf));
     let client = ClientKey::new(key, peer.ip());
     stream.set_client(client);
@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     /// Maximum size of a connection's task, in bytes: without its boxed stages.
-    const TASK: usize = 320;
+    const TASK: usize = 336;
     /// Maximum size of the handshake, in bytes. It is freed before the admission.
     const ESTABLISHMENT: usize = 5120;
     /// Maximum size of the admission, in bytes, without the wait of a held connection. It is freed

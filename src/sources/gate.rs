@@ -25,6 +25,8 @@ pub(crate) struct Gate {
     pub(super) history: History,
     /// SHA-256 of the last update that passed, in hex.
     passed: Option<String>,
+    /// Recent clients that the last update examined would newly reject.
+    pub(super) new_hits: usize,
     /// Why `max_new_hits` was not checked for the file in use.
     pub(super) untried: Option<String>,
 }
@@ -76,7 +78,8 @@ impl Gate {
     pub(super) fn new(file: GuardFile, waiting: Option<WaitingReport>) -> Self {
         let held = waiting.map(|report| PendingUpdate { report, accepted_by: None });
         let history = History::default();
-        Self { file, held, due_at: None, is_offered: false, history, passed: None, untried: None }
+        let (due_at, is_offered, passed, new_hits, untried) = (None, false, None, 0, None);
+        Self { file, held, due_at, is_offered, history, passed, new_hits, untried }
     }
 
     /// The gate of a file that is loaded. `before` is the gate of the same file under other
@@ -91,8 +94,7 @@ impl Gate {
         gate.history = record.map(|record| record.history.clone()).unwrap_or_default();
         if let Some((before, _)) = before {
             // A decision of the operator counts until the file is in use.
-            let Self { held, history, untried, .. } = before.clone();
-            (gate.held, gate.history, gate.untried) = (held, history, untried);
+            gate = Self { due_at: None, is_offered: false, ..before.clone() };
         }
         let entries = before.map(|(_, entries)| entries).or(record.map(|record| record.entries));
         gate.history.note_entries(entries.unwrap_or(0), now);
@@ -117,10 +119,14 @@ impl Gate {
         is_start: bool,
         now: SystemTime,
     ) -> Result<(), NeedsOperator> {
+        let own_hits = update.new_hits;
+        // A change of the settings examines the file in use again.
+        if self.passed.as_ref() != Some(&update.sha256) {
+            self.new_hits = own_hits;
+        }
         if self.has_accepted(&update.sha256) {
             return Ok(());
         }
-        let own_hits = update.new_hits;
         // An old revocation must not hold back a new one.
         let is_service = self.file == GuardFile::Service;
         update.hits_before = if is_service { 0 } else { self.history.hits(now) };

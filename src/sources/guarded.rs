@@ -24,7 +24,7 @@ use tracing::{info, warn};
 pub(crate) use self::file::{GuardedFile, GuardedSettings};
 use self::first_value::{copy, ensure_may_be_used, first_value, in_place_of_file};
 use super::check::MAX_CLOCK_SKEW;
-use super::check::dry_run::DryRun;
+use super::check::dry_run::{DryRun, NOT_CHECKED};
 use super::context::LoadContext;
 use super::failure::ReadError;
 use super::file_rejection::FileRejection;
@@ -164,6 +164,10 @@ impl<F: GuardedFile> Source for GuardedSource<F> {
 impl<F: GuardedFile> GuardedSource<F> {
     fn log_and_count_loaded(&mut self, before: Option<u64>, now: SystemTime) {
         self.value().count_loaded(&self.metrics, now);
+        self.value().show_file(&self.metrics);
+        let is_tried = F::settings(&self.config).max_new_hits.is_some()
+            && self.gate.untried.as_deref() != Some(NOT_CHECKED);
+        self.metrics.set_new_hits(is_tried.then_some(self.gate.new_hits));
         self.metrics.set_last_good_in_use(self.is_last_good);
         self.value().log_loaded(before, self.gate.untried.as_deref());
         self.timeless_warnings(now).iter().for_each(Warning::log);
@@ -205,6 +209,7 @@ impl<F: GuardedFile> GuardedSource<F> {
             }
             self.clear_rejection();
             self.file.get_mut().adopt(content);
+            self.value().show_file(&self.metrics);
             self.file.record_unchanged(now);
             self.metrics.checks().record_usable(ReloadResult::Unchanged);
             return ValueChange::Same;

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use data_encoding::HEXLOWER;
 use keygate_core::guard::ExactList;
 use keygate_core::signature::FileSignature;
-use keygate_core::unix_time::{self, dated};
+use keygate_core::unix_time::{self, dated, utc};
 use tracing::info;
 
 pub(crate) use self::read::read;
@@ -207,6 +207,13 @@ impl GuardedFile for LoadedList {
 
     fn count_loaded(&self, metrics: &Self::Metrics, _: SystemTime) {
         metrics.record_loaded(self.list.len(), self.list.date());
+    }
+
+    fn show_file(&self, metrics: &Self::Metrics) {
+        let signature = self.original.signature.as_deref();
+        let date = || self.list.date().map(utc).unwrap_or_default();
+        let version = signature.map_or_else(date, FileSignature::comment);
+        metrics.show_file(&self.original.sha256, &version);
     }
 }
 

@@ -139,6 +139,14 @@ mod fetch {
     mod signed_blocklists;
 }
 
+mod fleet {
+    mod balancer;
+    mod examples;
+    mod proofs;
+    mod rings;
+    mod store;
+}
+
 mod http {
     mod cut_short;
     mod headers;

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::info::properties;
 use super::{CliError, CliOutput, Exit, read};
 use crate::cli::input::InputArgs;
-use crate::cli::verdict_rows::print_compared;
+use crate::cli::verdict_rows::{NewHitsLimit, print_compared};
 
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
@@ -20,6 +20,8 @@ pub(in crate::cli) struct Args {
     after: PathBuf,
     #[command(flatten)]
     inputs: InputArgs<false>,
+    #[command(flatten)]
+    limit: NewHitsLimit,
     /// Print a JSON object, then one per line for each key whose verdict changes.
     #[arg(long)]
     json: bool,
@@ -46,7 +48,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let shown = if args.json { output.json(&difference) } else { show(&mut output, &difference) };
     shown?;
     let guards = [guard(before.filter), guard(after.filter)];
-    args.inputs.print_changes(args.json, &mut output, &guards, exit)
+    args.inputs.print_changes(args.json, &mut output, &guards, &args.limit, exit)
 }
 
 impl FilterDiff {

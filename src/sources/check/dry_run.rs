@@ -19,7 +19,7 @@ use crate::saved_state::{AffectedClient, MAX_NAMED};
 /// Maximum number of services without a recent client that a text names.
 const MAX_SERVICES: usize = 5;
 /// Why `max_new_hits` did not count for an update, in logs and reports.
-const NOT_CHECKED: &str = "not checked: no recent client";
+pub(crate) const NOT_CHECKED: &str = "not checked: no recent client";
 
 /// The guard that judges the clients now, and the recent clients of the dry run.
 #[derive(Debug)]

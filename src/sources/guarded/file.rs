@@ -100,6 +100,9 @@ pub(crate) trait GuardedFile: Clone + fmt::Debug {
     fn log_loaded(&self, before: Option<u64>, untried: Option<&str>);
 
     fn count_loaded(&self, metrics: &Self::Metrics, now: SystemTime);
+
+    /// Shows the file of the value, which may change while its keys stay. Only lists do.
+    fn show_file(&self, _metrics: &Self::Metrics) {}
 }
 
 /// The settings that filters and lists have in common.

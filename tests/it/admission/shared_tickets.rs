@@ -108,7 +108,11 @@ fn no_session_is_resumed_without_the_key() {
 /// Each kind of content that differs.
 #[test]
 fn a_process_with_other_content_opens_no_ticket() {
-    let running = proxy().start();
+    let [first_key, other_key] = [b"first", b"other"].map(|key| Fingerprint::of(key).to_string());
+    let exception = format!(
+        "[[exceptions]]\nfingerprint = \"{first_key}\"\nuntil = 2199-12-31\nreason = \"test\"\n"
+    );
+    let running = proxy().policy("on_unchecked = \"flag\"").global(&exception).start();
     let second_client = running.pki.client("second", Kind::P256);
     type Change<'a> = &'a dyn Fn(&dyn Fn(&str) -> PathBuf, Configuration) -> Configuration;
     let crl = |revoked: &[&Party]| {
@@ -118,7 +122,7 @@ fn a_process_with_other_content_opens_no_ticket() {
     let set = |place: &'static str, value: &'static str| {
         move |_: &dyn Fn(&str) -> PathBuf, it: Configuration| it.set(place, value)
     };
-    let changes: [(&str, Change<'_>); 14] = [
+    let changes: [(&str, Change<'_>); 17] = [
         ("filter", &|path, it| {
             write_revision(&path("lost.pkbf"), &[&running.lost.spki], 2);
             it
@@ -128,14 +132,6 @@ fn a_process_with_other_content_opens_no_ticket() {
             it
         }),
         ("name of the list", &set("lists.name", "other")),
-        ("CA", &|path, it| {
-            let (ca, other) = (read_to_string(path("ca.pem")).unwrap(), Pki::named("Other CA"));
-            let other = read_to_string(other.path("ca.pem")).unwrap();
-            write(path("cas.pem"), ca + &other).unwrap();
-            it.set("services.client_auth.trust_anchors", "cas.pem")
-                .client_auth("expired_crl = \"accept\"")
-                .unset("services.client_auth.crls")
-        }),
         ("CRL", &|path, it| {
             write(path("ca.crl"), crl(&[&second_client])).unwrap();
             it
@@ -144,16 +140,15 @@ fn a_process_with_other_content_opens_no_ticket() {
         ("kind of rule", &|_, it| {
             it.unset("services.client_auth.allow").client_auth("allow = { dns = [\"localhost\"], common_names = [\"good\", \"lost\", \"second\"] }")
         }),
-        ("policy", &set("services.policy.on_unchecked", "flag")),
+        ("policy", &set("services.policy.on_unchecked", "header")),
         ("depth", &set("services.policy.judge", "chain")),
         ("treatment of expired lists", &set("services.client_auth.expired_crl", "accept")),
         ("purposes", &|_, it| it.client_auth("accept_server_auth_until = 2199-12-31")),
-        ("exception", &|_, it| {
-            let key = Fingerprint::of(&running.lost.spki);
-            it.global(&format!(
-                "[[exceptions]]\nfingerprint = \"{key}\"\nuntil = 2199-12-31\nreason = \"test\"\n"
-            ))
-        }),
+        ("name of the filter", &set("filters.name", "other")),
+        ("related exponents", &|_, it| it.filter("related_exponents = [3]")),
+        ("key of an exception", &|_, it| it.set("exceptions.fingerprint", other_key.clone())),
+        ("end of an exception", &|_, it| it.add("exceptions", "until = 2198-12-31")),
+        ("depth of revocation", &set("services.client_auth.revocation", "leaf")),
         ("weak keys", &|_, it| it.global("weak_keys = { checks = [] }")),
         ("name of the service", &set("services.name", "other")),
     ];
@@ -171,13 +166,51 @@ fn a_process_with_other_content_opens_no_ticket() {
     }
 }
 
+/// A further CA, without CRLs, which would differ as well.
+#[test]
+fn a_process_with_other_cas_opens_no_ticket() {
+    let running = proxy().unset("services.client_auth.crls").start();
+    let same = second(&running, |_, same| same);
+    let configs = configs(&running.pki, &running.good);
+    for config in &configs {
+        get(&running, config);
+        assert_eq!(get(&same, config), Some(true));
+    }
+    let other = second(&running, |path, it| {
+        let (ca, other) = (read_to_string(path("ca.pem")).unwrap(), Pki::named("Other CA"));
+        let other = read_to_string(other.path("ca.pem")).unwrap();
+        write(path("cas.pem"), ca + &other).unwrap();
+        it.set("services.client_auth.trust_anchors", "cas.pem")
+    });
+    for config in &configs {
+        get(&running, config);
+        assert_eq!(get(&other, config), Some(false));
+    }
+}
+
+/// Clients without a certificate, which rules by name do not permit.
+#[test]
+fn a_process_that_requires_no_certificate_opens_no_ticket() {
+    let proxy = proxy().unset("services.client_auth.allow").policy("on_unchecked = \"flag\"");
+    let running = proxy.start();
+    let other = second(&running, |_, it| it.set("services.client_auth.mode", "optional"));
+    for config in configs(&running.pki, &running.good) {
+        get(&running, &config);
+        assert_eq!(get(&other, &config), Some(false));
+    }
+}
+
 /// Bounds of CAs.
 #[test]
 fn a_process_with_other_bounds_opens_no_ticket() {
     let bounded = |names: &str| format!("cas = [{{ file = \"ca.pem\", common_names = {names} }}]");
     let proxy = proxy().unset("services.client_auth.trust_anchors");
     let running = proxy.client_auth(&bounded("[\"good\", \"lost\"]")).start();
-    let other = second(&running, |_, it| it.client_auth(&bounded("[\"good\", \"second\"]")));
+    let other = second(&running, |_, it| {
+        // Arrays of tables are appended otherwise: a further CA would differ as well.
+        let without = it.unset("services.client_auth.cas");
+        without.client_auth(&bounded("[\"good\", \"second\"]"))
+    });
     let same = second(&running, |_, it| it);
     for config in configs(&running.pki, &running.good) {
         get(&running, &config);

@@ -211,6 +211,19 @@ fn diff_counts_the_entries_that_differ_and_shows_verdicts_that_change() {
     let lines = bench.lines(1, &[&files[..], &["keys.txt"]].concat());
     assert_eq!(lines[4], "16 entries gained, 6 lost");
     assert!(lines[5].starts_with("listed -> clean "), "{lines:#?}");
+    // The key on line 2 is a new hit.
+    for (limit, code) in [("1", 1), ("0", 6)] {
+        let limit = ["--max-new-hits", limit, "keys.txt"];
+        let lines = bench.lines(code, &[&files[..], &limit].concat());
+        assert!(lines.iter().any(|line| line.starts_with("clean -> listed ")), "{lines:#?}");
+    }
+    // A key that cannot be read may be a new hit, and an input is needed.
+    let incomplete = ["--max-new-hits", "1", "keys.txt", "absent.pem"];
+    bench.lines(3, &[&files[..], &incomplete].concat());
+    bench.lines(6, &[&files[..], &["--max-new-hits", "0", "keys.txt", "absent.pem"]].concat());
+    bench.lines(2, &[&files[..], &["--max-new-hits", "1"]].concat());
+    // The same key in two inputs counts once. A key that is lost does not count.
+    bench.lines(1, &[&files[..], &["--max-new-hits", "1", "keys.txt", "keys.txt"]].concat());
     let same = object(&bench, 0, &["diff", files[1], files[1]]);
     assert_eq!((&same["same"], &same["lost"]), (&json!(true), &json!(0)));
 

@@ -23,7 +23,7 @@ const DASHBOARD: &str = include_str!("../../../deploy/grafana/keygate.json");
 const ALERTS: &str = include_str!("../../../docs/alerts.md");
 
 /// Metrics that neither an alert nor the dashboard uses.
-const LEFT_OUT: [(&str, &str); 19] = [
+const LEFT_OUT: [(&str, &str); 21] = [
     ("keygate_buffer_limit_bytes", "it does not change while the process runs"),
     (
         "keygate_buffered_bytes",
@@ -67,6 +67,8 @@ const LEFT_OUT: [(&str, &str); 19] = [
         "the state of a migration, on the status page and in docs/post-quantum.md",
     ),
     ("keygate_upstream_key_exchanges_total", "the state of a migration, in docs/post-quantum.md"),
+    ("keygate_list_info", "the gate of a ring, in deploy/fleet/gate.promql"),
+    ("keygate_list_new_hits", "the gate of a ring, in deploy/fleet/gate.promql"),
     (
         "keygate_list_updated_timestamp_seconds",
         "keygate_list_stale compares it with max_age, and the date itself is for reports",
