@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 use crate::support::client::Client;
 use crate::support::http2::{Came, END_HEADERS, HEADERS, Http2, frame, request};
 use crate::support::keygate::Keygate;
@@ -175,6 +177,8 @@ fn an_address_with_too_many_connections_gets_429_and_is_closed() {
     }
     let limited = "keygate_connections_total{result=\"limited\",service=\"test\"}";
     assert_eq!(scene.keygate.metric(limited), 1.0);
+    let line = |line: &Value| line["message"] == "too many connections from one address";
+    assert_eq!(scene.keygate.wait_for("the limit", line)["level"], "WARN");
     // Connections with a 429 close after a while. Clients from other addresses are served
     // meanwhile.
     let elsewhere = scene.keygate.curl(&scene.good, &["--interface", "127.0.0.2"]);
@@ -245,23 +249,27 @@ fn the_access_log_has_only_failed_requests_if_configured() {
     assert_eq!((&line["status"], &line["host"]), (&400.into(), &"a b".into()), "{line}");
 }
 
-/// Guards: `take_place` in `src/proxy/connection.rs`.
+/// Guards: `take_place` and the key of `ClientKey` in `src/proxy/connection.rs`.
 #[test]
 fn one_client_leaves_places_of_a_listener_to_others() {
     let scene = Proxy::new().workers(1).limits("max_connections = 8").start();
-    let connect = || {
-        let mut client = scene.connect();
+    let other_certificate =
+        scene.pki.client_with_spki("renewed", &scene.good.spki, &scene.good.key);
+    let connect = |certificate| {
+        let mut client = Client::connect(&scene.pki, scene.address(), certificate);
         let _ = client.try_send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
-        let head = client.head_or_end();
-        (client, head.is_some())
+        client.head_or_end().map(|_| client)
     };
-    let held: Vec<_> = (0..6).map(|_| connect()).collect();
-    assert!(held.iter().all(|(_, is_served)| *is_served));
-    assert!(!connect().1, "three quarters are in use");
+    let certificates = [&scene.good, &other_certificate].into_iter().cycle();
+    let held: Vec<_> = certificates.take(6).map(|it| connect(it).unwrap()).collect();
+    let limited = "keygate_connections_total{result=\"limited\",service=\"test\"}";
+    assert!(connect(&scene.good).is_none(), "three quarters are in use");
+    assert!(connect(&other_certificate).is_none(), "three quarters are in use");
+    assert_eq!(scene.metric(limited), 2.0);
     scene.admits(&scene.pki.client("other", Kind::P256));
     drop(held);
     scene.wait_for_metric("keygate_connections_active{service=\"test\"}", 0.0);
-    assert!(connect().1);
+    assert!(connect(&scene.good).is_some());
 }
 
 /// Guards: `is_older_than_header_timeout` in `src/proxy/open_connection.rs`.
@@ -272,5 +280,7 @@ fn a_rejected_client_without_a_request_is_closed_after_the_header_timeout() {
     let mut first = scene.connect();
     first.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert!(first.head().starts_with("HTTP/1.1 200 "));
+    let began = Instant::now();
     assert!(scene.connect().head_or_end().is_none(), "it would get 429");
+    assert!(began.elapsed() < Duration::from_secs(30), "a read fails after a minute");
 }
