@@ -325,7 +325,7 @@ fn send_head(
     {
         head.headers.insert(header::DATE, date);
     }
-    http.hold_fields(&head.headers);
+    http.queued_fields.hold(&head.headers);
     let sent = respond.send_response(Response::from_parts(head, ()), is_bodiless);
     sent.inspect_err(|error| {
         debug!(%error, "response not sent");

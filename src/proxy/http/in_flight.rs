@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use hyper::body::Body;
-use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::header::{self, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::http::uri::{Authority, PathAndQuery};
 use hyper::{HeaderMap, StatusCode, Version};
@@ -21,6 +21,7 @@ use keygate_wire::permit::BufferClass;
 use keygate_wire::permit::ledger::{Held, Holder, MIN_READ};
 
 use super::glitches::GlitchBudget;
+use super::queued_fields::QueuedFields;
 use super::resets::ResetBudget;
 use super::uploads::Uploads;
 use crate::client_log::Misuse;
@@ -60,10 +61,8 @@ pub(crate) struct HttpConnection {
     uploads: RefCell<Uploads>,
     /// Bytes of responses that only the charges of their requests cover.
     uncounted: Cell<usize>,
-    /// Bytes of fields of responses that h2 keeps until the socket has taken them (HTTP/2).
-    queued_fields: Cell<usize>,
-    /// The queued fields, if the charges of their requests do not cover them.
-    held_fields: RefCell<Held>,
+    /// Heads and trailers of responses that wait for the socket (HTTP/2).
+    pub(super) queued_fields: QueuedFields,
     /// Bytes of uploads that were read since the windows have grown (HTTP/2).
     pub(crate) consumed: Rc<Cell<u32>>,
     /// Whether the last request was one of HTTP/1.0, whose response may end with the connection.
@@ -98,11 +97,10 @@ impl HttpConnection {
             glitches: GlitchBudget::default(),
             uploads: RefCell::new(Uploads::new(open.client)),
             uncounted: Cell::new(0),
-            queued_fields: Cell::new(0),
-            held_fields: RefCell::new(Held::new(Holder {
+            queued_fields: QueuedFields::new(Holder {
                 client: open.client,
                 class: BufferClass::Response,
-            })),
+            }),
             consumed: Rc::default(),
             is_http10: Cell::new(false),
             service,
@@ -128,25 +126,10 @@ impl HttpConnection {
         Holder { client: self.open.client, class }
     }
 
-    /// Charges the client with the head or the trailers of a response over HTTP/2. The request may
-    /// end before the client reads them.
-    pub(super) fn hold_fields(&self, fields: &HeaderMap) {
-        let size =
-            |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len() + FIELD;
-        let fields = fields.iter().map(size).sum::<usize>();
-        let queued = self.queued_fields.get().saturating_add(STREAM + fields);
-        self.queued_fields.set(queued);
-        if queued > MIN_READ {
-            self.held_fields.borrow_mut().set(queued);
-        }
-    }
-
     /// Gives back what covers responses that the socket has taken.
     pub(super) fn release_written(&self) {
         self.uncounted.set(0);
-        if self.queued_fields.take() > MIN_READ {
-            self.held_fields.borrow_mut().set(0);
-        }
+        self.queued_fields.release();
     }
 
     /// Sets the window of each stream, in bytes. Returns whether the share of the client permits
@@ -185,11 +168,6 @@ impl HttpConnection {
         self.worker.current_upstream(&self.open.service())
     }
 }
-
-/// Memory of a field beside its name and its value, in bytes.
-const FIELD: usize = 128;
-/// Memory of a stream whose response waits for the socket, in bytes.
-const STREAM: usize = 1 << 10;
 
 /// Memory that a request takes from its head to the end of its response, in bytes: its state and
 /// its fields, 8 KiB, and the first read from its server.
@@ -270,7 +248,7 @@ impl RequestInFlight {
     /// the next request is read.
     pub(super) fn hold_trailers(&self, trailers: &HeaderMap) {
         if self.is_http2 {
-            self.http.hold_fields(trailers);
+            self.http.queued_fields.hold(trailers);
         }
     }
 
