@@ -237,10 +237,7 @@ impl RefusalLog {
 
     /// Logs a connection that is closed, or gets 429, because its address has more than `limit`.
     pub(crate) fn limited(&self, peer: SocketAddr, limit: usize) {
-        let now = Instant::now();
-        let permitted = self.over_share.permit(("connections", network_of(peer.ip())), now);
-        log_dropped(self.over_share.take_dropped(now));
-        if let Some(left_out) = permitted {
+        if let Some(left_out) = self.permit_over_share("connections", peer) {
             let remedy = "raise limits.max_connections_per_ip, or set accept_proxy if the address \
                           is a load balancer that sends a PROXY header";
             warn!(%peer, limit, remedy, left_out, "too many connections from one address");
@@ -254,12 +251,28 @@ impl RefusalLog {
         class: BufferClass,
         fingerprint: Option<&str>,
     ) {
-        let (now, class) = (Instant::now(), class.as_str());
-        let permitted = self.over_share.permit((class, network_of(peer.ip())), now);
-        log_dropped(self.over_share.take_dropped(now));
-        if let Some(left_out) = permitted {
+        let class = class.as_str();
+        if let Some(left_out) = self.permit_over_share(class, peer) {
             warn!(%peer, class, fingerprint, left_out, "client holds its share of the memory");
         }
+    }
+
+    /// Logs a connection that is closed because its client holds its share of the `limit`.
+    pub(crate) fn over_share_of_places(&self, peer: SocketAddr, service: &str, limit: usize) {
+        if let Some(left_out) = self.permit_over_share("places", peer) {
+            let remedy = "raise limits.max_connections if one key has many clients";
+            warn!(
+                %peer, service, limit, remedy, left_out, "client holds its share of max_connections"
+            );
+        }
+    }
+
+    /// Whether a line about a share of `what` may be logged: the number of lines left out before it.
+    fn permit_over_share(&self, what: &'static str, peer: SocketAddr) -> Option<u64> {
+        let now = Instant::now();
+        let permitted = self.over_share.permit((what, network_of(peer.ip())), now);
+        log_dropped(self.over_share.take_dropped(now));
+        permitted
     }
 
     /// Logs a client whose HTTP/2 connection is ended because of too many resets, errors or control

@@ -25,7 +25,6 @@ use keygate_wire::tls_stream::TlsStream;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tracing::debug;
 
 use self::assessment::Assessment;
 use self::handshake::HandshakeProgress;
@@ -113,8 +112,7 @@ async fn establish(
     stream.set_client(client);
     let Some(place) = places.take_place(client, permit.limit()) else {
         active.0.connections.of(ConnectionResult::Limited).inc();
-        let (service, limit) = (&service.config.name, permit.limit());
-        debug!(%peer, %service, limit, "client holds its share of max_connections");
+        worker.refusal_log.over_share_of_places(peer, &service.config.name, permit.limit());
         close(stream).await;
         return None;
     };

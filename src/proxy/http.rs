@@ -4,6 +4,7 @@ mod glitches;
 mod http1;
 mod http2;
 pub(crate) mod in_flight;
+mod queued_fields;
 mod request;
 mod resets;
 mod response;

@@ -66,7 +66,7 @@ pub struct RefreshedSnapshot {
 }
 
 impl Loader {
-    /// Loads everything for the first time. Every snapshot has these `judgement`. Errors name the
+    /// Loads everything for the first time. Every snapshot has this `judgement`. Errors name the
     /// configuration file, `file`.
     ///
     /// # Errors

@@ -115,8 +115,8 @@ fn limited(name: &str, clients: &Admission) -> Option<Attention> {
     let limited = clients.last_minute.limited;
     let problem = format!(
         "{limited} connections in the last minute were closed, or got 429, at a limit: see \"too many \
-         connections from one address\" in the log, with the setting; other causes are \"client \
-         holds its share of the memory\" and evicted handshakes"
+         connections from one address\" and \"client holds its share of\" in the log, with the \
+         setting; evicted handshakes are a cause as well"
     );
     (limited >= FEW).then(|| match name {
         UNROUTED => amber("connections without a service", problem, "unrouted"),

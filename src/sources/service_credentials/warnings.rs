@@ -63,8 +63,8 @@ impl ServiceCredentials {
                 || (is_ml_dsa(second) && !is_ml_dsa(first)))
         {
             let problem = "clients that offer the schemes of its key offer the schemes of \
-                           tls.private_key, so no client gets it; issue one with another \
-                           algorithm, or exchange the two";
+                           tls.private_key, so it is hardly ever sent; issue one with \
+                           another algorithm, or exchange the two";
             let event = "alternative certificate is not used";
             let file = file("tls.alternative.certificate", path);
             warnings.push(Warning::about_file(&file, event, problem));

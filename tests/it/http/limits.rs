@@ -266,6 +266,11 @@ fn one_client_leaves_places_of_a_listener_to_others() {
     assert!(connect(&scene.good).is_none(), "three quarters are in use");
     assert!(connect(&other_certificate).is_none(), "three quarters are in use");
     assert_eq!(scene.metric(limited), 2.0);
+    let lines = scene.lines("client holds its share of max_connections");
+    assert_eq!(
+        (lines.len(), &lines[0]["limit"], &lines[0]["level"]),
+        (1, &8.into(), &"WARN".into())
+    );
     scene.admits(&scene.pki.client("other", Kind::P256));
     drop(held);
     scene.wait_for_metric("keygate_connections_active{service=\"test\"}", 0.0);

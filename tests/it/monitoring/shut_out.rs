@@ -165,7 +165,7 @@ fn connections_above_the_limit_of_one_address_need_attention_and_are_logged() {
     }
     let (level, problem, _) = wait_for_condition(&proxy, "connections without a service");
     assert_eq!(level, "amber");
-    let expected = "at a limit: see \"too many connections from one address\" in the log";
+    let expected = "at a limit: see \"too many connections from one address\" and ";
     assert!(problem.contains(expected), "{problem}");
     let (_, text) = proxy.admin("/status.txt");
     assert!(!text.contains("nothing needs attention") && text.contains("12 connections"), "{text}");
