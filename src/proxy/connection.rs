@@ -92,30 +92,29 @@ async fn establish(
             return None;
         }
     };
+    let verifier = &service.client_verifier;
+    let identity = ClientIdentity::new(peer, stream.state(), handshake, verifier);
+    // A second ECDSA signature can be derived from the first, so one key has several certificates.
+    let key = identity.leaf().map(|leaf| spki::of_certificate(leaf).unwrap_or(leaf));
+    let client = ClientKey::new(key, peer.ip());
+    stream.set_client(client);
+    let active = ActiveConnection::new(worker.service_metrics(&service));
+    let Some(place) = places.take_place(client, permit.limit()) else {
+        active.0.connections.of(ConnectionResult::Limited).inc();
+        worker.refusal_log.over_share_of_places(peer, &service.config.name, permit.limit());
+        close(stream).await; // still evictable
+        return None;
+    };
     if !unproven.prove() {
         return None; // evicted by another worker during the last message
     }
-    let elapsed = began.elapsed().as_secs_f64();
-    let active = ActiveConnection::new(worker.service_metrics(&service));
-    active.0.handshake_duration.observe(elapsed);
+    active.0.handshake_duration.observe(began.elapsed().as_secs_f64());
     let limits = &service.config.limits;
     detect_vanished(stream.tcp(), unacknowledged, limits.unacknowledged_timeout());
     let is_over_limit = per_ip.as_ref().is_some_and(|it| it.count > limits.max_connections_per_ip);
     if is_over_limit {
         worker.refusal_log.limited(peer, limits.max_connections_per_ip);
     }
-    let verifier = &service.client_verifier;
-    let identity = ClientIdentity::new(peer, stream.state(), handshake, verifier);
-    // Everybody can make a second ECDSA signature, so the certificate names no client.
-    let key = identity.leaf().map(|leaf| spki::of_certificate(leaf).unwrap_or(leaf));
-    let client = ClientKey::new(key, peer.ip());
-    stream.set_client(client);
-    let Some(place) = places.take_place(client, permit.limit()) else {
-        active.0.connections.of(ConnectionResult::Limited).inc();
-        worker.refusal_log.over_share_of_places(peer, &service.config.name, permit.limit());
-        close(stream).await;
-        return None;
-    };
     let guards =
         ConnectionGuards { _active: active, _per_ip: per_ip, _place: place, _permit: permit };
     Some(Established { stream, service, identity, client, is_over_limit, guards })

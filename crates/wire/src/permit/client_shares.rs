@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_its_certificate_or_else_its_network() {
+    fn a_client_is_its_key_or_else_its_network() {
         let [one, other] = ["192.0.2.1", "192.0.2.2"].map(|it| it.parse().unwrap());
         assert_eq!(ClientKey::new(Some(b"a"), one), ClientKey::new(Some(b"a"), other));
         assert_ne!(ClientKey::new(Some(b"a"), one), ClientKey::new(Some(b"b"), one));
