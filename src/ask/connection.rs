@@ -277,13 +277,20 @@ impl AskConnection {
             NameCheck::Allowed | NameCheck::NotChecked => QuestionResult::Allowed,
         };
         self.metrics.questions.of(result).inc();
-        let is_unchecked = judgement.verdict == Verdict::Unchecked;
-        let mut spkis = chain.iter().filter_map(|it| spki::of_certificate(it).ok());
-        let problem = is_unchecked.then(|| spkis.find_map(spki::key_problem)).flatten();
+        let is_unchecked =
+            judgement.verdict == Verdict::Unchecked && judgement.names != NameCheck::NotAllowed;
+        let mut problems = chain.iter().enumerate().filter_map(|(position, key)| {
+            Some((position, spki::key_problem(spki::of_certificate(key).ok()?)?))
+        });
+        let problem = is_unchecked.then(|| problems.next()).flatten();
         let finding = (stage == JudgedAt::Requested && judgement.decision != Decision::Admit)
             .then(|| finding_of(&judgement, &chain, problem));
         let answer = answer_of(&judgement, policy.judge);
-        Ok(Answer { finding, reason: answer.reason.map(|it| problem.unwrap_or(it)), ..answer })
+        Ok(Answer {
+            finding,
+            reason: answer.reason.map(|it| problem.map_or(it, |(_, text)| text)),
+            ..answer
+        })
     }
 
     /// Records an admitted client, on which updates are tried.
@@ -346,16 +353,17 @@ impl Drop for AskConnection {
 }
 
 /// The finding about a key that is not admitted without a word: its fingerprint, and the verdict or
-/// the `problem` of the key.
+/// the `problem` of the key at a position.
 fn finding_of(
     judgement: &Judgement,
     keys: &[&CertificateDer<'_>],
-    problem: Option<&str>,
+    problem: Option<(usize, &str)>,
 ) -> String {
-    let key = keys.get(judgement.verdict.position().unwrap_or(0));
+    let position = problem.map(|(position, _)| position).or(judgement.verdict.position());
+    let key = keys.get(position.unwrap_or(0));
     let spki = key.and_then(|key| spki::of_certificate(key).ok()).unwrap_or_default();
     let (fingerprint, verdict) = (Fingerprint::of(spki), judgement.verdict.to_string());
-    let cause = problem.unwrap_or(&verdict);
+    let cause = problem.map_or(&*verdict, |(_, text)| text);
     let (outcome, remedy) = match judgement.decision == Decision::Reject {
         true => ("rejected", "; make a new key"),
         false => ("flagged", ""),
