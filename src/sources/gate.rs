@@ -25,8 +25,8 @@ pub(crate) struct Gate {
     pub(super) history: History,
     /// SHA-256 of the last update that passed, in hex.
     passed: Option<String>,
-    /// Recent clients that the last update examined would newly reject.
-    pub(super) new_hits: usize,
+    /// Recent clients that the file in use newly rejected; `None` if it was not examined.
+    pub(super) new_hits: Option<usize>,
     /// Why `max_new_hits` was not checked for the file in use.
     pub(super) untried: Option<String>,
 }
@@ -78,7 +78,7 @@ impl Gate {
     pub(super) fn new(file: GuardFile, waiting: Option<WaitingReport>) -> Self {
         let held = waiting.map(|report| PendingUpdate { report, accepted_by: None });
         let history = History::default();
-        let (due_at, is_offered, passed, new_hits, untried) = (None, false, None, 0, None);
+        let (due_at, is_offered, passed, new_hits, untried) = (None, false, None, None, None);
         Self { file, held, due_at, is_offered, history, passed, new_hits, untried }
     }
 
@@ -120,11 +120,8 @@ impl Gate {
         now: SystemTime,
     ) -> Result<(), NeedsOperator> {
         let own_hits = update.new_hits;
-        // A change of the settings examines the file in use again.
-        if self.passed.as_ref() != Some(&update.sha256) {
-            self.new_hits = own_hits;
-        }
         if self.has_accepted(&update.sha256) {
+            (self.passed, self.new_hits) = (Some(update.sha256), Some(own_hits));
             return Ok(());
         }
         // An old revocation must not hold back a new one.
@@ -156,7 +153,7 @@ impl Gate {
         }
         if self.passed.as_ref() != Some(&update.sha256) {
             self.history.add_hits(own_hits, now);
-            self.passed = Some(update.sha256);
+            (self.passed, self.new_hits) = (Some(update.sha256), Some(own_hits));
         }
         Ok(())
     }

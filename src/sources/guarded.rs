@@ -167,7 +167,7 @@ impl<F: GuardedFile> GuardedSource<F> {
         self.value().show_file(&self.metrics);
         let is_tried = F::settings(&self.config).max_new_hits.is_some()
             && self.gate.untried.as_deref() != Some(NOT_CHECKED);
-        self.metrics.set_new_hits(is_tried.then_some(self.gate.new_hits));
+        self.metrics.set_new_hits(self.gate.new_hits.filter(|_| is_tried));
         self.metrics.set_last_good_in_use(self.is_last_good);
         self.value().log_loaded(before, self.gate.untried.as_deref());
         self.timeless_warnings(now).iter().for_each(Warning::log);

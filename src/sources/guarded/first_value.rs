@@ -48,6 +48,8 @@ pub(super) fn first_value<F: GuardedFile>(
     let had_value = in_use.is_some() || record.is_some_and(FileRecord::was_in_use);
     let limit = F::settings(config).max_new_hits.filter(|_| had_value);
     gate.untried = dry_run.untried(None, limit);
+    // No client of this process was admitted by another value.
+    gate.new_hits = gate.new_hits.filter(|_| in_use.is_some());
     Ok(update)
 }
 

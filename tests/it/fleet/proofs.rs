@@ -8,7 +8,7 @@ use crate::support::pki::{Kind, Party, Pki};
 use crate::support::program::{Program, reserved_address};
 use crate::support::proof_source::{ProofSource, fingerprint, respond};
 use crate::support::proxy::{Configuration, Configure, Proxy};
-use crate::support::{skip, wait_until, write_filter};
+use crate::support::{output_text, skip, wait_until, write_filter};
 
 /// Starts nginx with the file of the example. Returns the URL.
 fn cache(pki: &Pki, source: &ProofSource) -> (String, Program) {
@@ -90,6 +90,15 @@ fn the_fleet_asks_each_question_once_with_one_key_and_a_404_expires() {
         let head = head.to_ascii_lowercase();
         assert!(head.contains("authorization: bearer of-the-fleet\r\n"), "{head}");
         assert!(!head.contains("user-agent"), "{head}");
+    }
+    // Another spelling of a page is not asked about, and leaves the cache as it is.
+    for path in [format!("/{}?x", fingerprint(&proved)), format!("//{}", fingerprint(&proved))] {
+        let page = format!("{url}{path}");
+        let mut curl = Command::new("curl");
+        curl.args(["-s", "--path-as-is", "-w", "%{http_code}", "--cacert"]);
+        let output = curl.arg(proxy.pki.path("ca.pem")).arg(page).output().unwrap();
+        assert!(output.stdout.ends_with(b"404"), "{path}: {}", output_text(&output));
+        assert!(asked(&source).is_empty(), "{path}");
     }
     // An expired 404 is asked again, and not used while the source fails.
     source.reply(&proxy.lost, respond("503 Service Unavailable", "", ""));

@@ -226,6 +226,8 @@ fn a_list_goes_from_ring_to_ring_and_a_bad_one_stops_in_ring_0() {
     let clients = std::mem::take(&mut scene.clients);
     let [a, b, c, d] = &clients[..] else { unreachable!() };
 
+    let new_hits = "keygate_list_new_hits{list=\"deny\"}";
+    assert!(scene.rings[0].metrics()[new_hits].is_nan(), "nothing was examined at the start");
     // A list without a signature of the key is not published.
     let forged = scene.pki.path("forged.txt");
     write(&forged, "# forged\n").unwrap();
@@ -254,7 +256,7 @@ fn a_list_goes_from_ring_to_ring_and_a_bad_one_stops_in_ring_0() {
     let info = metrics.keys().find(|it| it.starts_with("keygate_list_info{")).unwrap();
     let sha256 = scene.target(2).file_name().unwrap().to_str().unwrap().to_owned();
     assert!(info.contains(&sha256) && info.contains("version=\"good\""), "{info}");
-    assert_eq!(metrics["keygate_list_new_hits{list=\"deny\"}"], 1.0);
+    assert_eq!(metrics[new_hits], 1.0);
 
     // A bad list: half of the known clients. `list diff` stops it before publication.
     let bad = scene.version("bad", &[&scene.listed, a, b]);
@@ -274,12 +276,17 @@ fn a_list_goes_from_ring_to_ring_and_a_bad_one_stops_in_ring_0() {
     std::os::unix::fs::symlink(scene.target(0), other.join("ring0")).unwrap();
     scene.promoted(&other, "1", 2);
     let output = scene.rings("promote", "1", 1);
-    assert_eq!(output.status.code(), Some(1), "{}", output_text(&output));
+    assert_eq!(output.status.code(), Some(75), "{}", output_text(&output));
     assert!(output_text(&output).contains("gate of ring 0 is closed"), "{}", output_text(&output));
     assert_eq!((scene.target(1), scene.target(2)), (before.clone(), before));
     for ring in 1..3 {
         assert!([a, b, c, d].iter().all(|client| scene.admits(ring, client)));
     }
+    // Its successor has no new hit in ring 0, and the same ones in the next ring.
+    let successor =
+        scene.version("successor", &[&scene.listed, a, b, &scene.pki.client("e", Kind::P256)]);
+    let output = scene.rings("publish", successor.to_str().unwrap(), 1);
+    assert_eq!(output.status.code(), Some(6), "{}", output_text(&output));
     // Without Prometheus the gate is closed.
     scene.programs.pop();
     let output = scene.rings("promote", "1", 9);
