@@ -268,7 +268,8 @@ fn one_client_leaves_places_of_a_listener_to_others() {
     let refused = [connect(&scene.good), connect(&other_certificate)];
     assert!(refused.iter().all(|(_, is_served)| !is_served), "three quarters are in use");
     assert_eq!(scene.metric(limited), 2.0);
-    let lines = scene.lines("client holds its share of max_connections");
+    let message = "client holds its share of max_connections";
+    let lines = scene.wait_for_lines(message, 1, |line| line["message"] == message);
     assert_eq!(
         (lines.len(), &lines[0]["limit"], &lines[0]["level"]),
         (1, &8.into(), &"WARN".into())
