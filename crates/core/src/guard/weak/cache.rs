@@ -66,48 +66,36 @@ struct CheckResult {
     products: [u8; 8],
 }
 
-/// The keys of one set, the latest used first.
-type Ways = [Option<(Fingerprint, CheckResult)>; WAYS];
-
 #[derive(Default)]
 struct Results {
-    /// Empty until the first key, each set until its first key.
-    sets: Vec<Option<Box<Ways>>>,
+    /// The keys of each set, the latest used first. Empty until the first key, as each set is.
+    sets: Vec<Vec<(Fingerprint, CheckResult)>>,
     hasher: RandomState,
 }
 
 impl Results {
-    /// The set of a fingerprint.
-    fn place(&self, fingerprint: &Fingerprint) -> usize {
+    /// The set of a fingerprint; `None` before the first key.
+    fn set(&mut self, fingerprint: &Fingerprint) -> Option<&mut Vec<(Fingerprint, CheckResult)>> {
         let [low, high, ..] = self.hasher.hash_one(fingerprint).to_le_bytes();
-        usize::from(u16::from_le_bytes([low, high])) % SETS
+        self.sets.get_mut(usize::from(u16::from_le_bytes([low, high])) % SETS)
     }
 
     /// The result of a key, which becomes the latest used one of its set.
     fn find(&mut self, fingerprint: &Fingerprint) -> Option<CheckResult> {
-        let place = self.place(fingerprint);
-        let ways = self.sets.get_mut(place)?.as_mut()?;
-        let is_of_key = |way: &Option<(Fingerprint, _)>| {
-            way.as_ref().is_some_and(|(other, _)| other == fingerprint)
-        };
-        let position = ways.iter().position(is_of_key)?;
-        ways.get_mut(..=position)?.rotate_right(1);
-        ways.first()?.map(|(_, result)| result)
+        let set = self.set(fingerprint)?;
+        let position = set.iter().position(|(other, _)| other == fingerprint)?;
+        set.get_mut(..=position)?.rotate_right(1);
+        set.first().map(|(_, result)| *result)
     }
 
     /// Adds the result of a key, or replaces it.
     fn insert(&mut self, fingerprint: Fingerprint, result: CheckResult) {
-        let is_known = self.find(&fingerprint).is_some();
-        let place = self.place(&fingerprint);
-        self.sets.resize_with(SETS, || None);
-        let Some(set) = self.sets.get_mut(place) else { return };
-        let ways = set.get_or_insert_default();
-        if !is_known {
-            ways.rotate_right(1); // the last one is replaced
-        }
-        if let Some(latest) = ways.first_mut() {
-            *latest = Some((fingerprint, result));
-        }
+        self.sets.resize_with(SETS, Vec::new);
+        let Some(set) = self.set(&fingerprint) else { return };
+        set.reserve_exact(WAYS - set.len());
+        set.retain(|(other, _)| *other != fingerprint);
+        set.truncate(WAYS - 1);
+        set.insert(0, (fingerprint, result));
     }
 }
 

@@ -14,11 +14,7 @@ const ROUNDS: u32 = 110;
 
 /// Whether a² − n is a square for one of the first values of a.
 pub(super) fn has_close_primes(modulus: &BigUint) -> bool {
-    let root = modulus.sqrt();
-    if &root * &root == *modulus {
-        return true;
-    }
-    let mut a = root + 1_u32;
+    let mut a = (modulus - 1_u32).sqrt() + 1_u32; // ⌈√n⌉
     let mut difference = &a * &a - modulus;
     (0..ROUNDS).any(|_| {
         let is_found = is_square(&difference);

@@ -6,8 +6,8 @@
 //! badkeys 0.0.21, `sharedprimes`.
 
 use std::collections::BTreeSet;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
-use aws_lc_rs::digest::{Context, SHA256};
 use num_bigint::BigUint;
 use num_integer::Integer;
 
@@ -29,7 +29,7 @@ pub struct SharedPrimes {
     products: BTreeSet<(u64, BigUint)>,
     /// The sizes of moduli for which products were left out, because they are too large.
     oversize: BTreeSet<u64>,
-    /// The first bytes of the SHA-256 of all products, once there are no more to come.
+    /// A hash of all products, once there are no more to come. Peers choose no product.
     id: [u8; 8],
 }
 
@@ -71,14 +71,8 @@ impl SharedPrimes {
         for (bits, product) in lists.flat_map(|it| &it.products) {
             all.push(*bits, product.clone());
         }
-        let mut context = Context::new(&SHA256);
-        for (bits, product) in &all.products {
-            let product = product.to_bytes_be();
-            context.update(&bits.to_be_bytes());
-            context.update(&product.len().to_be_bytes());
-            context.update(&product);
-        }
-        all.id = context.finish().as_ref().first_chunk().copied().unwrap_or_default();
+        all.id =
+            BuildHasherDefault::<DefaultHasher>::default().hash_one(&all.products).to_ne_bytes();
         all
     }
 

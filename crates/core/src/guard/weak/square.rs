@@ -8,10 +8,12 @@ const SIEVE: u32 = 45_045;
 
 /// Whether `number` is a perfect square. Most others are excluded without a square root.
 pub(super) fn is_square(number: &BigUint) -> bool {
-    may_be_square_modulo_64(number) && may_be_square_by_sieve(number) && {
-        let root = number.sqrt();
-        &root * &root == *number
-    }
+    let low = |number: &BigUint| number.iter_u32_digits().next().unwrap_or_default();
+    let passes_sieve =
+        |remainder| [63, 65, 11].into_iter().all(|it| is_residue(remainder % it, it));
+    is_residue(low(number) % 64, 64)
+        && passes_sieve(low(&(number % SIEVE)))
+        && number.sqrt().pow(2) == *number
 }
 
 /// Whether `number` is a square, a cube or a fifth power. Powers with the exponents 4 and 6 are
@@ -29,16 +31,6 @@ fn is_power_of(exponent: u32, primes: [u32; 4], number: &BigUint) -> bool {
         (number % prime).modpow(&((prime - 1) / exponent).into(), &prime.into()) <= 1_u32.into()
     };
     primes.into_iter().all(may_be_power) && number.nth_root(exponent).pow(exponent) == *number
-}
-
-fn may_be_square_modulo_64(number: &BigUint) -> bool {
-    let low = number.iter_u32_digits().next().unwrap_or_default();
-    is_residue(low % 64, 64)
-}
-
-fn may_be_square_by_sieve(number: &BigUint) -> bool {
-    let remainder = (number % SIEVE).iter_u32_digits().next().unwrap_or_default();
-    [63, 65, 11].into_iter().all(|modulus| is_residue(remainder % modulus, modulus))
 }
 
 /// Whether a square has the remainder `remainder` modulo `modulus`, which is small.

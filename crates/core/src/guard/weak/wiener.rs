@@ -18,75 +18,48 @@ use super::square::is_square;
 /// (p − 1)·(q − 1).
 const SMALL_EXPONENT_BITS: u64 = 32;
 
+/// A fraction h / c of the search: its remainder |c·e − h·n|, and h.
+type Fraction = (BigUint, BigUint);
+
 /// Whether the attack finds the private exponent.
 pub(super) fn has_small_private_exponent(modulus: &BigUint, exponent: &BigUint) -> bool {
-    exponent.bits() > SMALL_EXPONENT_BITS && Convergents::new(modulus, exponent).any_factors()
+    let mut before: Fraction = (exponent.clone(), BigUint::ZERO);
+    let mut convergent: Fraction = (modulus.clone(), 1_u32.into());
+    let mut is_above = false; // the first convergent is below e / n
+    // Each further candidate for p + q is less than 2·√n once the remainder is small. Remainders only
+    // fall, and numerators only rise.
+    let may_have_factors = |(remainder, numerator): &Fraction| {
+        remainder.bits() > 0 && remainder.bits() + 2 >= numerator.bits() + modulus.bits() / 2
+    };
+    while exponent.bits() > SMALL_EXPONENT_BITS && may_have_factors(&convergent) {
+        let quotient = &before.0 / &convergent.0;
+        let remainder = &before.0 - &quotient * &convergent.0;
+        let numerator = quotient * &convergent.1 + before.1;
+        before = std::mem::replace(&mut convergent, (remainder, numerator));
+        let (remainder, numerator) = &convergent;
+        let is_found = if is_above {
+            has_factors(modulus, remainder, numerator)
+        } else {
+            // The next fraction above: its last quotient is one more.
+            has_factors(modulus, &(&before.0 - remainder), &(numerator + &before.1))
+        };
+        if is_found {
+            return true;
+        }
+        is_above = !is_above;
+    }
+    false
 }
 
-/// The convergents of e / n, by their numerators and remainders.
-struct Convergents<'a> {
-    modulus: &'a BigUint,
-    /// The remainders |c·e − h·n| of this convergent and of the one before.
-    remainder: BigUint,
-    remainder_before: BigUint,
-    numerator: BigUint,
-    numerator_before: BigUint,
-}
-
-impl<'a> Convergents<'a> {
-    fn new(modulus: &'a BigUint, exponent: &BigUint) -> Self {
-        Self {
-            modulus,
-            remainder: modulus.clone(),
-            remainder_before: exponent.clone(),
-            numerator: 1_u32.into(),
-            numerator_before: 0_u32.into(),
-        }
+/// Whether the candidate with this remainder and numerator gives the factors of the modulus.
+fn has_factors(modulus: &BigUint, remainder: &BigUint, numerator: &BigUint) -> bool {
+    let sum = (remainder + numerator - 1_u32) / numerator + 1_u32;
+    if sum.bit(0) {
+        return false;
     }
-
-    fn any_factors(mut self) -> bool {
-        let mut is_above = false; // the first convergent is below e / n
-        while self.remainder.bits() > 0 && !self.is_exhausted() {
-            self.advance();
-            let factors = if is_above {
-                self.factors(&self.remainder, &self.numerator)
-            } else {
-                // The next fraction above: its last quotient is one more.
-                let remainder = &self.remainder_before - &self.remainder;
-                self.factors(&remainder, &(&self.numerator + &self.numerator_before))
-            };
-            if factors {
-                return true;
-            }
-            is_above = !is_above;
-        }
-        false
-    }
-
-    fn advance(&mut self) {
-        let quotient = &self.remainder_before / &self.remainder;
-        let remainder = &self.remainder_before - &quotient * &self.remainder;
-        self.remainder_before = std::mem::replace(&mut self.remainder, remainder);
-        let numerator = &quotient * &self.numerator + &self.numerator_before;
-        self.numerator_before = std::mem::replace(&mut self.numerator, numerator);
-    }
-
-    /// Whether each further candidate for p + q is less than 2·√n. Remainders only fall, and
-    /// numerators only rise.
-    fn is_exhausted(&self) -> bool {
-        self.remainder.bits() + 2 < self.numerator.bits() + self.modulus.bits() / 2
-    }
-
-    /// Whether the candidate with this remainder and numerator gives the factors of the modulus.
-    fn factors(&self, remainder: &BigUint, numerator: &BigUint) -> bool {
-        let sum = (remainder + numerator - 1_u32) / numerator + 1_u32;
-        if sum.bit(0) {
-            return false;
-        }
-        let half: BigUint = sum >> 1_u32;
-        let square = &half * &half;
-        square > *self.modulus && is_square(&(square - self.modulus))
-    }
+    let half: BigUint = sum >> 1_u32;
+    let square = &half * &half;
+    square > *modulus && is_square(&(square - modulus))
 }
 
 #[cfg(test)]
