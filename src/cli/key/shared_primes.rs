@@ -22,18 +22,16 @@ pub(super) fn run(inputs: &InputArgs, as_json: bool) -> Result<Exit, CliError> {
     let mut others = 0;
     let InputArgs { inputs, passphrase } = inputs;
     let counts = for_each_subject(inputs, passphrase, PerKeyOutput::No, |subject| {
-        match &subject {
-            FoundSubject::Key(key) | FoundSubject::Reported { key, .. } => {
-                match PublicKey::parse(key.spki).rsa_numbers() {
-                    Some(numbers) => keys.entry(numbers.modulus.to_vec()).or_default().push((
-                        key.input.to_owned(),
-                        key.line,
-                        key.spki.to_vec(),
-                    )),
-                    None => others += 1,
-                }
+        let key = match &subject {
+            FoundSubject::Key(key) | FoundSubject::Reported { key, .. } => Some(key),
+            FoundSubject::Fingerprint { .. } => None,
+        };
+        match key.and_then(|key| Some((key, PublicKey::parse(key.spki).rsa_numbers()?))) {
+            Some((FoundKey { input, line, spki }, numbers)) => {
+                let keys = keys.entry(numbers.modulus.to_vec()).or_default();
+                keys.push(((*input).to_owned(), *line, spki.to_vec()));
             }
-            FoundSubject::Fingerprint { .. } => others += 1,
+            None => others += 1,
         }
         Ok(())
     })?;
@@ -47,8 +45,11 @@ pub(super) fn run(inputs: &InputArgs, as_json: bool) -> Result<Exit, CliError> {
         is_added
     });
     let keys: Vec<_> = keys.into_values().collect();
-    let unusable = all - keys.len();
     let (moduli, others) = (keys.len(), counted(others, "other key"));
+    if keys.is_empty() {
+        print_error(&format_args!("no RSA key is in the inputs, and {others}"));
+        return Ok(Exit::Incomplete);
+    }
     let memory = (search.memory() >> 20) + 1;
     print_error(&format_args!(
         "RSA moduli: {moduli}, and {others}; the search needs about {memory} MiB"
@@ -74,19 +75,21 @@ pub(super) fn run(inputs: &InputArgs, as_json: bool) -> Result<Exit, CliError> {
         })?;
     }
     output.flush()?;
-    if moduli == 0 {
-        print_error(&"no RSA key is in the inputs");
-    }
-    let exit = if groups.is_empty() { Exit::Done } else { Exit::Found };
-    let is_incomplete = groups.is_empty() && (unusable > 0 || moduli == 0);
-    Ok(if is_incomplete { Exit::Incomplete } else { counts.exit(exit) })
+    Ok(match groups.is_empty() {
+        false => Exit::Found,
+        true if moduli < all => Exit::Incomplete,
+        true => {
+            print_error(&"no two of them share a prime");
+            counts.exit(Exit::Done)
+        }
+    })
 }
 
 /// Shows the progress on a terminal.
 fn progress() -> impl FnMut(u64, u64) {
     let style = ProgressStyle::with_template("{bar:40} {percent} % in {elapsed}, {eta} left");
-    let bar = ProgressBar::new(1);
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+    let bar = ProgressBar::new(1).with_style(style);
     move |done, total| {
         bar.set_length(total);
         bar.set_position(done);

@@ -15,8 +15,6 @@ pub(super) struct ExactKeys {
     has_fingerprints: bool,
     /// Whether the digest of a number could be found.
     has_numbers: bool,
-    /// Whether a list may have a key of any kind.
-    can_list: bool,
 }
 
 impl ExactKeys {
@@ -33,13 +31,12 @@ impl ExactKeys {
         let has_fingerprints =
             exceptions.has_fingerprints() || lists.iter().any(ExactList::has_fingerprints);
         let has_numbers = exceptions.has_numbers() || lists.iter().any(ExactList::has_numbers);
-        let can_list = lists.iter().any(|it| it.primes().is_none() || it.has_fingerprints());
-        Self { has_fingerprints, has_numbers, can_list, ..self }
+        Self { has_fingerprints, has_numbers, ..self }
     }
 
     /// Whether there is a list that may have a key of any kind.
     pub(super) fn can_list(&self) -> bool {
-        self.can_list
+        self.lists.iter().any(|it| it.primes().is_none() || it.has_fingerprints())
     }
 
     /// Whether fingerprints must be looked up.

@@ -100,13 +100,8 @@ impl RecentClient {
             && guard.weak_checks.contains(WeakCheck::SharedPrimes);
         let is_named =
             policy.allow.as_ref().is_none_or(|rules| rules.admit(self.presented.first()));
-        !is_named
-            || rejects(None)
-            || guard
-                .shared_primes
-                .as_ref()
-                .filter(|_| counts_products)
-                .is_some_and(|it| rejects(Some(it)))
+        let primes = guard.shared_primes.as_ref().filter(|_| counts_products);
+        !is_named || rejects(None) || primes.is_some_and(|it| rejects(Some(it)))
     }
 
     /// The certificates that the client presented last, leaf first.

@@ -201,16 +201,13 @@ impl KeyStrength {
 
 /// Whether a number is larger than any that is checked.
 fn is_oversize(RsaNumbers { modulus, exponent }: RsaNumbers<'_>) -> bool {
-    let exceeds = |number: &[u8], bits: u64| {
-        u64::try_from(number.len()).is_ok_and(|length| length.saturating_mul(8) > bits)
-    };
-    exceeds(modulus, MAX_MODULUS_BITS) || exceeds(exponent, MAX_EXPONENT_BITS)
+    size(modulus) > MAX_MODULUS_BITS || size(exponent) > MAX_EXPONENT_BITS
 }
 
-/// The size of a modulus in bits.
-fn size(modulus: &[u8]) -> u64 {
-    let zeros = modulus.first().map_or(0, |first| first.leading_zeros());
-    (modulus.len() as u64).saturating_mul(8).saturating_sub(zeros.into())
+/// The size of a number without leading zero bytes, in bits.
+fn size(number: &[u8]) -> u64 {
+    let zeros = number.first().map_or(0, |first| first.leading_zeros());
+    (number.len() as u64).saturating_mul(8).saturating_sub(zeros.into())
 }
 
 /// The subset of `checks` that the key with these numbers fails. The time is bounded by the size of

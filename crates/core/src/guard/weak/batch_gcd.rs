@@ -19,7 +19,7 @@ const WORKING_ROOM: u64 = 24;
 
 /// Maximum number of pairs that are compared to find the primes of moduli whose primes are all
 /// shared: a minute for 2048 bits, which is enough for 1,400 such moduli.
-const MAX_PAIRS: u64 = 1 << 20;
+const MAX_PAIRS: usize = 1 << 20;
 
 /// RSA moduli, which are searched for shared primes.
 #[derive(Debug, Default)]
@@ -62,24 +62,19 @@ impl BatchGcd {
         // A part may be of several primes, of which other moduli have one each.
         let parts: Vec<_> = groups.clone().into_iter().collect();
         groups.retain(|_, group| group.len() > 1);
-        let mut pairs = 0;
-        for (index, (part, own)) in parts.iter().enumerate().filter(|(_, it)| it.1.len() == 1) {
-            let others = parts.iter().enumerate();
-            let others = others.filter(|(other, it)| *other > index || it.1.len() > 1);
-            for (_, (other, of_other)) in others {
-                if pairs == MAX_PAIRS {
-                    break;
-                }
-                pairs += 1;
-                let common = part.gcd(other);
-                if common.bits() > 1 {
-                    groups.entry(common).or_default().extend(own.union(of_other));
-                }
-            }
-            if pairs == MAX_PAIRS {
-                groups.entry(part.clone()).or_default().extend(own);
+        let pairs = parts
+            .iter()
+            .zip(1..)
+            .flat_map(|(one, next)| parts.iter().skip(next).map(move |other| (one, other)));
+        let unresolved = pairs.filter(|(one, other)| one.1.len() == 1 || other.1.len() == 1);
+        for ((part, own), (other, of_other)) in unresolved.take(MAX_PAIRS) {
+            let common = part.gcd(other);
+            if common.bits() > 1 {
+                groups.entry(common).or_default().extend(own.union(of_other));
             }
         }
+        let known: BTreeSet<_> = groups.values().flatten().copied().collect();
+        groups.extend(parts.into_iter().filter(|(_, own)| own.is_disjoint(&known)));
         groups.into_values().map(|group| group.into_iter().collect()).collect()
     }
 }

@@ -10,8 +10,10 @@ use num_bigint::BigUint;
 const MAX_PRIME: u32 = 65_537;
 /// Number of words whose product is divided by at once. Sixteen is the fastest for 2048 bits.
 const WORDS: usize = 16;
+/// Number of primes whose product fits into a word. The last word, with 65537, has three.
+const PRIMES_PER_WORD: usize = 4;
 
-/// Primes whose product fits into a word.
+/// Some primes, and their product.
 struct PrimeWord {
     product: u64,
     primes: Vec<u32>,
@@ -37,38 +39,23 @@ pub(super) fn has_one(modulus: &BigUint) -> bool {
 }
 
 fn batches() -> Vec<Batch> {
-    let mut words: Vec<PrimeWord> = Vec::new();
-    for prime in primes() {
-        let last = words.last_mut();
-        match last.and_then(|word| Some((word.product.checked_mul(prime.into())?, word))) {
-            Some((product, word)) => {
-                word.product = product;
-                word.primes.push(prime);
-            }
-            None => words.push(PrimeWord { product: prime.into(), primes: vec![prime] }),
-        }
-    }
-    let mut batches = Vec::new();
-    let mut words = words.into_iter().peekable();
-    while words.peek().is_some() {
-        let words: Vec<_> = words.by_ref().take(WORDS).collect();
+    let primes: Vec<_> = primes().collect();
+    let word = |primes: &[u32]| PrimeWord {
+        product: primes.iter().copied().map(u64::from).product(),
+        primes: primes.to_vec(),
+    };
+    let batches = primes.chunks(WORDS * PRIMES_PER_WORD).map(|primes| {
+        let words: Vec<_> = primes.chunks(PRIMES_PER_WORD).map(word).collect();
         let product = words.iter().map(|word| BigUint::from(word.product)).product();
-        batches.push(Batch { product, words });
-    }
-    batches
+        Batch { product, words }
+    });
+    batches.collect()
 }
 
 /// The primes up to [`MAX_PRIME`], in order.
 fn primes() -> impl Iterator<Item = u32> {
-    let mut known: Vec<u32> = Vec::new();
-    (2..=MAX_PRIME).filter(move |number| {
-        let mut smaller = known.iter().take_while(|prime| *prime * *prime <= *number);
-        let is_prime = smaller.all(|prime| number % prime != 0);
-        if is_prime && *number < 1 << 9 {
-            known.push(*number); // up to the square root of the largest
-        }
-        is_prime
-    })
+    let divisors = |number: u32| (2..).take_while(move |it| it * it <= number);
+    (2..=MAX_PRIME).filter(move |number| divisors(*number).all(|it| number % it != 0))
 }
 
 #[cfg(test)]
