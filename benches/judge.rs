@@ -15,6 +15,8 @@
 //!   checks of weak keys, whose results are known.
 //! * `new-key` is the first judgement of an RSA key by a worker, with all checks of weak keys, and
 //!   with one of them. `shared-primes` has a product of 77 KiB, as badkeys has for 2048 bits.
+//!   `wiener-long-exponent` is that check for exponents as large as the modulus, which TLS refuses
+//!   and a request for a certificate may have.
 //! * `ed25519` is warm only: most numbers are no point, and a judgement computes with the point.
 //! * `hit` is a client that is rejected. All 20 bits of its key are set.
 //! * `warm` judges one client repeatedly. It is a lower bound.
@@ -59,10 +61,11 @@ use criterion::{
 use keygate_core::badkeys::{Blocklist, Findings, RECORD_SIZE};
 use keygate_core::guard::{
     AllowKind, AllowRules, Answers, Decision, Depth, ExactList, FingerprintList, Guard, Judgement,
-    NameBounds, NameKinds, NamedBlocklist, NamedFilter, Policy, Verdict, WeakCheck, WeakChecks,
+    KeyStrength, NameBounds, NameKinds, NamedBlocklist, NamedFilter, Policy, Verdict, WeakCheck,
+    WeakChecks,
 };
 use keygate_core::pkbf::{Filter, Header};
-use keygate_core::spki::{self, Fingerprint};
+use keygate_core::spki::{self, Fingerprint, PublicKey};
 use keygate_core::tls::{BoundCas, ClientVerifier, TrustAnchors};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, PKCS_ECDSA_P256_SHA256,
@@ -117,6 +120,7 @@ fn judge(criterion: &mut Criterion) {
     let ed25519 = KeyPair::generate_for(&PKCS_ED25519).unwrap();
     let ed25519 = CertificateParams::default().self_signed(&ed25519).unwrap().der().clone();
     new_keys(&mut group);
+    long_exponents(&mut group);
     for hash_length in HASH_LENGTHS {
         let listed = listed_count(hash_length);
         let filter = filter(hash_length, &clients);
@@ -206,6 +210,54 @@ fn new_keys(group: &mut BenchmarkGroup<'_, WallTime>) {
             });
         }
     }
+}
+
+fn long_exponents(group: &mut BenchmarkGroup<'_, WallTime>) {
+    let wiener = [WeakCheck::Wiener].into_iter().collect();
+    for bits in [2048, 4096, 8192] {
+        let keys = [(); 16].map(|()| {
+            let [modulus, mut exponent] = [(); 2].map(|()| random_number(bits));
+            exponent[0] >>= 1; // less than the modulus
+            rsa_spki(&modulus, &exponent)
+        });
+        group.bench_function(format!("new-key/wiener-long-exponent/rsa-{bits}"), |bencher| {
+            let check_all = || {
+                let begin = Instant::now();
+                for spki in &keys {
+                    let key = PublicKey::parse(spki);
+                    let strength = KeyStrength::new(&key, wiener, || Fingerprint::of(spki));
+                    assert_eq!(strength, KeyStrength::default());
+                }
+                begin.elapsed() / 16
+            };
+            bencher.iter_custom(|count| {
+                let check = || std::thread::scope(|scope| scope.spawn(check_all).join().unwrap());
+                (0..count).map(|_| check()).sum()
+            });
+        });
+    }
+}
+
+/// An odd number with this many bits.
+fn random_number(bits: usize) -> Vec<u8> {
+    let mut number = vec![0; bits / 8];
+    fastrand::fill(&mut number);
+    number[0] |= 0x80;
+    *number.last_mut().unwrap() |= 1;
+    number
+}
+
+/// The SubjectPublicKeyInfo of an RSA key with this modulus and this public exponent.
+fn rsa_spki(modulus: &[u8], exponent: &[u8]) -> Vec<u8> {
+    let element = |tag: u8, content: &[u8]| {
+        let length = u16::try_from(content.len()).unwrap().to_be_bytes();
+        [&[tag, 0x82], &length[..], content].concat()
+    };
+    let integer = |number: &[u8]| element(2, &[&[0], number].concat());
+    let key = element(0x30, &[integer(modulus), integer(exponent)].concat());
+    // rsaEncryption, and NULL.
+    let algorithm = b"\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\0";
+    element(0x30, &[&algorithm[..], &element(3, &[&[0], &key[..]].concat())].concat())
 }
 
 fn warm(

@@ -41,6 +41,19 @@ impl Bench {
         output
     }
 
+    /// All that it writes on a terminal, which `script` gives it.
+    pub(super) fn on_terminal(&self, arguments: &str) -> String {
+        let command = format!("{BINARY} {} {arguments}", self.subcommand);
+        let output = Command::new("script")
+            .env("TERM", "xterm") // without a name of the terminal nothing is drawn
+            .args(["-q", "-e", "-c", &command, "/dev/null"])
+            .current_dir(self.directory())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
     /// The lines that it writes.
     pub(super) fn lines(&self, code: i32, arguments: &[&str]) -> Vec<String> {
         let output = self.run(code, arguments);

@@ -454,30 +454,18 @@ fn diff_shows_the_changes_and_the_keys_they_concern() {
     assert!(problem(&output).contains("missing.pkbf: No such file"));
 }
 
-/// `script` gives a command a terminal.
 #[test]
 fn long_work_shows_progress_on_a_terminal_and_none_in_a_pipe() {
     let bench = Bench::with_filter();
     write(bench.path("keys"), lines(0..20_000)).unwrap();
-    let on_terminal = |command: &str| {
-        let command = format!("{BINARY} filter {command}");
-        let output = Command::new("script")
-            .env("TERM", "xterm") // without a name of the terminal nothing is drawn
-            .args(["-q", "-e", "-c", &command, "/dev/null"])
-            .current_dir(bench.directory())
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
     bench.run(0, &["create", "b.pkbf", "--entries", "20000", "--fp-rate", "0.001"]);
-    let shown = on_terminal("add b.pkbf keys");
+    let shown = bench.on_terminal("add b.pkbf keys");
     assert!(shown.contains(" keys in ") && shown.contains(" writing b.pkbf in "), "{shown:?}");
-    let shown = on_terminal("create c.pkbf --entries 1000 --fp-rate 0.001");
+    let shown = bench.on_terminal("create c.pkbf --entries 1000 --fp-rate 0.001");
     assert!(shown.contains(" writing c.pkbf in "), "{shown:?}");
-    let shown = on_terminal("query b.pkbf keys > verdicts");
+    let shown = bench.on_terminal("query b.pkbf keys > verdicts");
     assert!(shown.contains(" keys in "), "its report goes elsewhere: {shown:?}");
-    let shown = on_terminal("query b.pkbf keys");
+    let shown = bench.on_terminal("query b.pkbf keys");
     assert!(!shown.contains(" keys in "), "the report itself is on the terminal");
     for command in [&["add", "b.pkbf", "keys"][..], &["query", "b.pkbf", "keys"]] {
         let output = bench.command(command).output().unwrap();

@@ -105,6 +105,18 @@ fn a_modulus_that_is_too_large_and_an_input_without_keys_are_reported() {
 }
 
 #[test]
+fn the_search_shows_its_progress_on_a_terminal_and_none_in_a_pipe() {
+    let bench = Bench::new("key");
+    let keys: String = (0..64).map(|_| line(&RsaKey::good(1024).spki())).collect();
+    write(bench.path("keys.txt"), keys).unwrap();
+    let shown = bench.on_terminal("--shared-primes keys.txt");
+    let shows = |percent: u32| shown.contains(&format!(" {percent} % in "));
+    assert!(shows(0) && (1..=100).any(shows), "{shown:?}");
+    let told = problem(&bench.run(0, &["--shared-primes", "keys.txt"]));
+    assert!(!told.contains('%'), "{told}");
+}
+
+#[test]
 fn the_keys_of_recent_clients_are_an_input() {
     let proxy = Proxy::new().workers(2);
     let primes: [_; 3] = std::array::from_fn(|_| prime(1024));

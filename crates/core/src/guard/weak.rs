@@ -24,12 +24,9 @@ pub use self::shared_primes::SharedPrimes;
 use crate::named::named;
 use crate::spki::{Fingerprint, PublicKey, RsaNumbers};
 
-/// Maximum size of a modulus that is checked, in bits: the largest that TLS accepts here. The time
-/// of a check is therefore bounded.
-const MAX_MODULUS_BITS: u64 = 8192;
-/// Maximum size of a public exponent that is checked, in bits. aws-lc accepts 33 bits. OpenSSL
-/// accepts 64 bits for moduli of more than 3072 bits.
-const MAX_EXPONENT_BITS: u64 = 3072;
+/// Maximum size of a modulus and of a public exponent that are checked, in bits. The time of a check
+/// is therefore bounded. aws-lc accepts moduli of 8192 bits and exponents of 33 bits.
+const MAX_BITS: u64 = 8192;
 /// The smallest product of two different primes.
 const SMALLEST_MODULUS: u32 = 6;
 
@@ -201,7 +198,7 @@ impl KeyStrength {
 
 /// Whether a number is larger than any that is checked.
 fn is_oversize(RsaNumbers { modulus, exponent }: RsaNumbers<'_>) -> bool {
-    size(modulus) > MAX_MODULUS_BITS || size(exponent) > MAX_EXPONENT_BITS
+    size(modulus).max(size(exponent)) > MAX_BITS
 }
 
 /// The size of a number without leading zero bytes, in bits.

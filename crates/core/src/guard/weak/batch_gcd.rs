@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use num_bigint::BigUint;
 use num_integer::Integer;
 
-use super::MAX_MODULUS_BITS;
+use super::MAX_BITS;
 
 /// Room for products that are being computed, as a multiple of the size of all moduli. 25,000
 /// moduli of 2048 bits took 219 MiB, of which the levels have 92.
@@ -34,7 +34,7 @@ impl BatchGcd {
     pub fn add(&mut self, modulus: &[u8]) -> bool {
         let modulus = BigUint::from_bytes_be(modulus);
         let Some(zeros) = modulus.trailing_zeros() else { return false };
-        let is_checked = modulus.bits() <= MAX_MODULUS_BITS;
+        let is_checked = modulus.bits() <= MAX_BITS;
         if is_checked {
             self.moduli.push(modulus >> zeros);
         }

@@ -11,7 +11,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use num_bigint::BigUint;
 use num_integer::Integer;
 
-use super::MAX_MODULUS_BITS;
+use super::MAX_BITS;
 
 /// Size of the smallest modulus that is checked, in bits.
 const MIN_MODULUS_BITS: u64 = 512;
@@ -43,7 +43,7 @@ impl SharedPrimes {
         let bits = bits.parse().ok().filter(|_| is_number && is_hex)?;
         let product = BigUint::parse_bytes(product.as_bytes(), 16)?;
         let is_product = product.bit(0) && product.bits() > 1;
-        let is_of_size = (MIN_MODULUS_BITS..=MAX_MODULUS_BITS).contains(&bits);
+        let is_of_size = (MIN_MODULUS_BITS..=MAX_BITS).contains(&bits);
         (is_product && is_of_size && self.push(bits, product)).then_some(())
     }
 
