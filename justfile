@@ -4,6 +4,7 @@
 # The recipes set no RUSTFLAGS, so that plain `cargo` commands, the recipes and CI share one cache.
 
 tools := justfile_directory() / "target/python/bin"
+xtask := env("CARGO_TARGET_DIR", justfile_directory() / "target") / "debug/xtask"
 
 # Lists the recipes
 [private]
@@ -86,8 +87,8 @@ release tag folder:
     deploy/release/build {{ tag }} {{ folder }}
 
 # Packages the binary of the tests, signs, verifies and unpacks the files of a release
-release-check:
-    deploy/release/check
+release-check: xtask
+    XTASK={{ xtask }} deploy/release/check
 
 # From a folder of a release to a rejected client, in a fresh Debian; needs root
 release-install folder:
@@ -99,8 +100,13 @@ semver tag:
     cargo package --locked --package keygate-core --package keygate-wire
 
 # Installs, uses, upgrades and purges the Debian package in a fresh Debian; needs root
-debian-check:
-    deploy/debian/check
+debian-check: xtask
+    XTASK={{ xtask }} deploy/debian/check
+
+# The tasks for packages. Among the tests they need no dependency with other features.
+[private]
+xtask:
+    cargo build --locked --workspace --bins --tests
 
 # Builds the image around the binary of the tests and runs it; needs root
 container-check:
@@ -115,5 +121,5 @@ install-test-packages *groups:
     scripts/install-test-packages {{ groups }}
 
 # Everything that a change must pass, with a soak of 20 seconds among the tests
-ci: lint doc && debian-check release-check container-check kubernetes-check (fuzz "2")
+ci: lint doc && debian-check container-check release-check kubernetes-check (fuzz "2")
     KEYGATE_SOAK_SECONDS=20 cargo test --locked
