@@ -120,6 +120,11 @@ kubernetes-check:
 install-test-packages *groups:
     scripts/install-test-packages {{ groups }}
 
+# Each waits for downloads and programs half of its time.
+[parallel]
+[private]
+debian-and-kubernetes-check: debian-check kubernetes-check
+
 # Everything that a change must pass, with a soak of 20 seconds among the tests
-ci: lint doc && debian-check container-check release-check kubernetes-check (fuzz "2")
+ci: lint doc && debian-and-kubernetes-check container-check release-check (fuzz "2")
     KEYGATE_SOAK_SECONDS=20 cargo test --locked
