@@ -23,7 +23,7 @@ pub(super) enum ListCommand {
     /// A new certificate with such a key is then rejected as well. Writes the keys of certificates
     /// that a CRL revokes with the reason keyCompromise. A certificate is revoked if its serial
     /// number, its issuer and the key that signed it are the same as in the CRL. The signature of
-    /// the CRL is verified, its dates are not. Prints what was skipped.
+    /// the CRL is verified, its dates are not. Prints how many certificates the directory lacks.
     Create(create::Args),
     /// Compare two lists: exit code 0 if they are equal, 1 if they differ.
     ///

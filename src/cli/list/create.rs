@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
-use keygate_core::tls::{CompromisedKeys, CrlError, CrlIssuers, Revocation, TlsFileError};
+use keygate_core::tls::{CrlError, CrlIssuers, RevocationList, TlsFileError};
 use keygate_core::{regular_file, spki};
 use rustls::pki_types::CertificateDer;
 use walkdir::WalkDir;
@@ -37,67 +37,59 @@ type FoundCertificate = (PathBuf, CertificateDer<'static>);
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let certificates = certificates(&args.certificates)?;
-    let lists = lists(args, &certificates)?;
+    let issuers = CrlIssuers::among(certificates.iter().map(|(_, certificate)| certificate));
+    let mut lists = Vec::new();
+    for path in &args.from_crl {
+        lists.extend(read(path, &issuers, &args.certificates)?);
+    }
     let mut text = String::new();
-    for CompromisedKeys { list, .. } in &lists {
+    for list in &lists {
         let issuer = list.issuer.replace(char::is_control, "?");
         text += &format!("# keyCompromise by the CRL of {issuer}, {}\n", list.version);
     }
-    let (mut keys, mut revoked, mut other_reason) = (HashSet::new(), 0, 0);
+    let (mut keys, mut revoked) = (HashSet::new(), HashSet::new());
     for (path, certificate) in &certificates {
-        match lists.iter().map(|list| list.entry(certificate)).max() {
-            Some(Revocation::KeyCompromise) => revoked += 1,
-            Some(Revocation::OtherReason) => {
-                other_reason += 1;
-                continue;
-            }
-            Some(Revocation::None) | None => continue,
-        }
+        let is_revoked = lists.iter().any(|list| list.revokes(certificate));
         let spki = spki::of_certificate(certificate).unwrap_or_default();
-        if keys.insert(spki) {
+        if is_revoked && revoked.insert(certificate) && keys.insert(spki) {
             let input = &path.display().to_string();
             text += &(list_lines(&FoundKey { input, line: None, spki }).join("\n") + "\n");
         }
     }
     replace(&args.out, text.as_bytes())?;
-    let all: usize = lists.iter().map(CompromisedKeys::entries).sum();
+    let entries: usize = lists.iter().map(RevocationList::entries).sum();
     print(format_args!(
-        "{}: {} of {revoked} certificates with the reason keyCompromise\n\
-         skipped: {other_reason} with another reason, {} that no CRL revokes\n\
+        "{}: {} of {} certificates with the reason keyCompromise\n\
          not in {}: {} with the reason keyCompromise",
         args.out.display(),
         counted(keys.len() as u64, "key"),
-        certificates.len() - revoked - other_reason,
+        revoked.len(),
         args.certificates.display(),
-        all.saturating_sub(revoked)
+        entries.saturating_sub(revoked.len())
     ))?;
     Ok(Exit::Done)
 }
 
-/// The lists of the CRLs, verified by the CAs among `certificates`.
-fn lists(args: &Args, certificates: &[FoundCertificate]) -> Result<Vec<CompromisedKeys>, CliError> {
-    let issuers = CrlIssuers::among(certificates.iter().map(|(_, certificate)| certificate));
-    let mut lists = Vec::new();
-    for path in &args.from_crl {
-        let content = regular_file::read(path, MAX_CRL).map_err(|error| CliError::io(path, &error));
-        let read = CompromisedKeys::read(&content?, &issuers).map_err(|error| {
-            let TlsFileError::Crl { source: CrlError::UnknownIssuer { issuer }, .. } = &error
-            else {
-                return CliError::file(path, error);
-            };
-            let directory = args.certificates.display();
-            let remedy =
-                format!("put its certificate into {directory}, because it verifies the CRL");
-            CliError::file(path, format!("no certificate of the CA {issuer}; {remedy}"))
-        });
-        lists.extend(read?);
-    }
-    Ok(lists)
+/// The lists of a CRL file, verified by the CAs among the certificates in `directory`.
+fn read(
+    path: &Path,
+    issuers: &CrlIssuers,
+    directory: &Path,
+) -> Result<Vec<RevocationList>, CliError> {
+    let content = regular_file::read(path, MAX_CRL).map_err(|error| CliError::io(path, &error))?;
+    RevocationList::of_compromised_keys(&content, issuers).map_err(|error| {
+        let TlsFileError::Crl { source: CrlError::UnknownIssuer { issuer }, .. } = &error else {
+            return CliError::file(path, error);
+        };
+        let remedy = format!("put its certificate into {}", directory.display());
+        let problem = format!("no certificate of the CA {issuer}; {remedy}");
+        CliError::file(path, problem + ", because it verifies the CRL")
+    })
 }
 
-/// The different certificates in `directory`, in the order of their paths.
+/// The certificates in `directory`, in the order of their paths.
 fn certificates(directory: &Path) -> Result<Vec<FoundCertificate>, CliError> {
-    let (mut found, mut known) = (Vec::new(), HashSet::new());
+    let mut found = Vec::new();
     for entry in WalkDir::new(directory).sort_by_file_name() {
         let entry = entry.map_err(|error| {
             let path = error.path().unwrap_or(directory).to_owned();
@@ -105,9 +97,8 @@ fn certificates(directory: &Path) -> Result<Vec<FoundCertificate>, CliError> {
         })?;
         // A link to a file is followed. A link to a directory may form a loop.
         if entry.path().is_file() {
-            let all = certificates_in(entry.path())?.into_iter();
-            let new = all.filter(|certificate| known.insert(certificate.clone()));
-            found.extend(new.map(|certificate| (entry.path().to_owned(), certificate)));
+            let of_file = certificates_in(entry.path())?.into_iter();
+            found.extend(of_file.map(|certificate| (entry.path().to_owned(), certificate)));
         }
     }
     Ok(found)

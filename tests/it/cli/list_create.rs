@@ -1,7 +1,7 @@
 //! Lists of the keys that a CA has revoked as compromised, from CRLs of OpenSSL.
 //!
-//! Guards: `entry` in `crates/core/src/tls/crls/compromised.rs`, `parse_if` in
-//! `crates/core/src/tls/crls/serials.rs`, `among` in `crates/core/src/tls/crls/issuers.rs`.
+//! Guards: `of_compromised_keys` and `revokes` in `crates/core/src/tls/crls/list.rs`, `among` in
+//! `crates/core/src/tls/crls/issuers.rs`.
 
 use std::fs::{copy, create_dir, read_to_string, remove_file, write};
 use std::path::Path;
@@ -154,7 +154,6 @@ fn only_keys_that_the_ca_revoked_as_compromised_are_listed() {
         lines,
         [
             "revoked.txt: 1 key of 1 certificates with the reason keyCompromise",
-            "skipped: 2 with another reason, 4 that no CRL revokes",
             "not in issued: 1 with the reason keyCompromise",
         ]
     );
@@ -185,7 +184,27 @@ fn only_keys_that_the_ca_revoked_as_compromised_are_listed() {
     assert!(problem(&bench.run(3, &forged)).contains("forged.der: "));
     assert_eq!(read_to_string(bench.path("revoked.txt")).unwrap(), list);
     let both = [&create[..], &["--from-crl", "own/ca.der"]].concat();
-    assert!(bench.lines(0, &both)[2].ends_with(" 3 with the reason keyCompromise"));
+    assert!(bench.lines(0, &both)[1].ends_with(" 3 with the reason keyCompromise"));
+}
+
+/// `openssl ca` writes version 1 without extensions. Guard: `revokes`.
+#[test]
+fn a_certificate_of_version_1_is_found() {
+    if skip::without("openssl") {
+        return;
+    }
+    let bench = Bench::new("list");
+    let own = bench.path("own");
+    let ca = OpensslCa::new(&own, "Test");
+    ca.openssl("req -config ca.cnf -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -keyout old.key -subj /CN=old -out old.csr");
+    ca.openssl(
+        "ca -config ca.cnf -batch -notext -keyfile ca.key -cert ca.pem -in old.csr -out old.pem",
+    );
+    ca.revoke("old", "keyCompromise");
+    ca.crl();
+    let create = ["create", "revoked.txt", "--from-crl", "own/ca.crl", "--certificates", "own"];
+    assert!(bench.lines(0, &create)[0].starts_with("revoked.txt: 1 key of 1 certificates"));
+    bench.run(1, &["query", "revoked.txt", "own/old.pem"]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Requests that a private key signs, with its public key in the header (RFC 8555, section 6.2).
 
 use aws_lc_rs::error::Unspecified;
-use aws_lc_rs::signature::KeyPair;
+use aws_lc_rs::signature::{EcdsaKeyPair, KeyPair};
 use data_encoding::BASE64URL_NOPAD;
 use serde_json::{Value, json};
 
@@ -28,32 +28,23 @@ impl RequestSigner {
     pub fn new(private_key: &[u8]) -> Result<Self, CreateError> {
         let spki = spki_of(private_key)?;
         let signer = Signer::new(private_key, &spki)?;
-        let algorithm = Algorithm::of(&spki);
-        let unsupported = || CreateError::NoRequest(algorithm.to_string());
-        let encoded = |bytes: &[u8]| BASE64URL_NOPAD.encode(bytes);
-        let (algorithm, jwk) = match &signer {
-            Signer::Ecdsa(pair) => {
-                let (name, curve) = match algorithm.to_string().as_str() {
-                    "p256" => ("ES256", "P-256"),
-                    "p384" => ("ES384", "P-384"),
-                    "p521" => ("ES512", "P-521"),
-                    _ => return Err(unsupported()),
-                };
-                // The point is uncompressed: 4, x, y.
-                let point = pair.public_key().as_ref().get(1..).unwrap_or_default();
-                let (x, y) = point.split_at(point.len() / 2);
-                (name, json!({ "kty": "EC", "crv": curve, "x": encoded(x), "y": encoded(y) }))
+        let key = Algorithm::of(&spki);
+        let unsupported = || CreateError::NoRequest(key.to_string());
+        let (algorithm, jwk) = match (&signer, &key) {
+            (Signer::Ecdsa(pair), Algorithm::Ec("p256")) => ("ES256", ec_key("P-256", pair)),
+            (Signer::Ecdsa(pair), Algorithm::Ec("p384")) => ("ES384", ec_key("P-384", pair)),
+            (Signer::Ecdsa(pair), Algorithm::Ec("p521")) => ("ES512", ec_key("P-521", pair)),
+            (Signer::Ed25519(pair), _) => {
+                let x = BASE64URL_NOPAD.encode(pair.public_key().as_ref());
+                ("EdDSA", json!({ "kty": "OKP", "crv": "Ed25519", "x": x }))
             }
-            Signer::Ed25519(pair) => {
-                let key = encoded(pair.public_key().as_ref());
-                ("EdDSA", json!({ "kty": "OKP", "crv": "Ed25519", "x": key }))
-            }
-            Signer::MlDsa(_) => return Err(unsupported()),
-            Signer::Rsa(_) => {
+            (Signer::Rsa(_), _) => {
                 let numbers = PublicKey::parse(&spki).rsa_numbers().ok_or_else(unsupported)?;
-                let [n, e] = [numbers.modulus, numbers.exponent].map(encoded);
+                let [n, e] =
+                    [numbers.modulus, numbers.exponent].map(|it| BASE64URL_NOPAD.encode(it));
                 ("RS256", json!({ "kty": "RSA", "n": n, "e": e }))
             }
+            (Signer::Ecdsa(_) | Signer::MlDsa(_), _) => return Err(unsupported()),
         };
         Ok(Self { signer, spki, algorithm, jwk })
     }
@@ -71,4 +62,12 @@ impl RequestSigner {
         Ok(json!({ "protected": protected, "payload": payload, "signature": signature })
             .to_string())
     }
+}
+
+/// The public key of `pair`, whose point is uncompressed: 4, x, y.
+fn ec_key(curve: &str, pair: &EcdsaKeyPair) -> Value {
+    let point = pair.public_key().as_ref().get(1..).unwrap_or_default();
+    let (x, y) = point.split_at(point.len() / 2);
+    let [x, y] = [x, y].map(|it| BASE64URL_NOPAD.encode(it));
+    json!({ "kty": "EC", "crv": curve, "x": x, "y": y })
 }

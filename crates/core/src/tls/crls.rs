@@ -3,7 +3,6 @@
 //! A list is used only if a CA of the service signed it. The newest list of a CA and distribution
 //! point is used. A handshake looks a serial number up and verifies no list.
 
-mod compromised;
 mod error;
 mod extension;
 mod framing;
@@ -27,11 +26,9 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 
 use self::scope::ScopedCertificate;
 use super::certificate::bounded;
-use super::signature::Signed;
 use crate::spki;
 use crate::tls::ExpiredCrl;
 
-pub use self::compromised::{CompromisedKeys, Revocation};
 pub use self::error::{CrlError, IntermediateError};
 pub use self::issuers::{CrlIssuers, issued_any};
 pub use self::list::RevocationList;
@@ -168,15 +165,7 @@ impl Crls {
     /// Whether a list of the CA that signed `certificate` has its serial number.
     #[must_use]
     pub fn revoke(&self, certificate: &CertificateDer<'_>) -> bool {
-        let parsed = webpki::EndEntityCert::try_from(certificate);
-        let (Ok(parsed), Ok(signed)) = (parsed, Signed::parse(certificate)) else { return false };
-        let lists = self.by_issuer.get(parsed.issuer()).map_or(&[][..], Vec::as_slice);
-        lists.iter().any(|LoadedList { list, .. }| {
-            let scoped = ScopedCertificate::parse(certificate);
-            list.contains(parsed.serial())
-                && list.covers(|| scoped.as_ref())
-                && signed.verify(&list.spki).is_ok()
-        })
+        self.by_issuer.values().flatten().any(|loaded| loaded.list.revokes(certificate))
     }
 
     /// The lists in use and their files, in the order of issuers and paths.

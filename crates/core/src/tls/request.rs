@@ -14,16 +14,13 @@ use x509_cert::spki::SubjectPublicKeyInfoRef;
 use super::signature::{SignatureProblem, Signed};
 
 /// Why a request does not prove the possession of its key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestError {
     /// The bytes are not the DER of a request.
-    #[error("a certificate request that cannot be read")]
     Malformed,
     /// Another key made the signature, or it is over another request.
-    #[error("the signature of the certificate request is not one of its key")]
     Signature,
     /// The algorithm of the signature is not supported.
-    #[error("the certificate request is signed with an algorithm that is not accepted")]
     Unsupported,
 }
 
@@ -59,6 +56,12 @@ pub fn requested_certificate(request: &[u8]) -> Result<CertificateDer<'static>, 
 pub fn certificate_of_key(spki: &[u8]) -> Result<CertificateDer<'static>, RequestError> {
     SubjectPublicKeyInfoRef::from_der(spki)?;
     Ok(unsigned(NO_NAME, spki, &[])?)
+}
+
+/// Whether a certificate was made here for a key that has none, and was issued by nobody.
+#[must_use]
+pub fn is_unsigned(certificate: &CertificateDer<'_>) -> bool {
+    certificate.ends_with(&[UNSIGNED, NO_SIGNATURE].concat())
 }
 
 /// Version 3 and the serial number 0.
@@ -117,6 +120,7 @@ mod tests {
             let (request, key) = request(algorithm);
             let certificate = requested_certificate(&request).unwrap();
             assert_eq!(spki::of_certificate(&certificate).unwrap(), key);
+            assert!(is_unsigned(&certificate));
             let summary = CertificateSummary::new(&certificate);
             assert_eq!(summary.subject, "CN=a client");
             assert_eq!(summary.dns_names, ["a.example"]);

@@ -1,5 +1,6 @@
 //! One revocation list: parsed, verified, and kept as a set of serial numbers.
 
+use rustls::pki_types::CertificateDer;
 use x509_cert::der::asn1::AnyRef;
 use x509_cert::der::{Decode, Reader, SliceReader, Tag, TagNumber, Tagged};
 use x509_cert::name::Name;
@@ -7,12 +8,18 @@ use x509_cert::time::Time;
 
 use super::error::CrlError;
 use super::extension::{self, Extension, content};
+use super::framing;
 use super::ids::{ca_id, sha256, sha256_hex};
 use super::issuers::CrlIssuers;
 use super::scope::{Scope, ScopedCertificate};
 use super::serials::Serials;
 use super::version::{CrlNumber, CrlVersion};
+use crate::spki::{CertificateFields, Element};
+use crate::tls::TlsFileError;
 use crate::tls::signature::Signed;
+
+/// The `reasonCode` of an entry whose key is compromised (RFC 5280, 5.3.1).
+const KEY_COMPROMISE: u8 = 1;
 
 /// A revocation list whose signature was verified.
 #[derive(Debug)]
@@ -39,12 +46,36 @@ pub struct RevocationList {
 }
 
 impl RevocationList {
-    /// Verifies a list in DER, apart from its dates.
+    /// The lists in a file, PEM or DER, each signed by one of `issuers`. They have the entries with
+    /// the reason `keyCompromise`, and no others.
+    ///
+    /// # Errors
+    /// Returns an error if the file has no list, or one that is not valid, of a kind that is not
+    /// supported, or not signed by one of `issuers`.
+    pub fn of_compromised_keys(
+        file: &[u8],
+        issuers: &CrlIssuers,
+    ) -> Result<Vec<Self>, TlsFileError> {
+        let mut lists = Vec::new();
+        for (position, der) in (1..).zip(framing::ders(file)) {
+            let list = Self::verify(&der?, issuers, |reason| reason == Some(KEY_COMPROMISE));
+            lists.push(list.map_err(|source| TlsFileError::Crl { position, source })?);
+        }
+        framing::check_rest(file, lists.len())?;
+        if lists.is_empty() { Err(TlsFileError::NoCrl) } else { Ok(lists) }
+    }
+
+    /// Verifies a list in DER, apart from its dates. Entries count if `counts` returns true for
+    /// their `reasonCode`.
     ///
     /// # Errors
     /// Returns an error if the list is not valid, is of a kind that is not supported, or was not
     /// signed by one of `issuers`.
-    pub(super) fn verify(der: &[u8], issuers: &CrlIssuers) -> Result<Self, CrlError> {
+    pub(super) fn verify(
+        der: &[u8],
+        issuers: &CrlIssuers,
+        counts: impl Fn(Option<u8>) -> bool,
+    ) -> Result<Self, CrlError> {
         let signed = Signed::parse(der)?;
         let fields = Fields::parse(&signed)?;
         let issuer: Name = Name::from_der(fields.issuer)?;
@@ -63,7 +94,7 @@ impl RevocationList {
             ca: ca_id(fields.issuer, spki),
             id: sha256_hex(&[fields.issuer, spki, point.unwrap_or_default()]),
             scope: point.map(Scope::parse).transpose()?,
-            serials: Serials::parse(fields.entries)?,
+            serials: Serials::parse(fields.entries, counts)?,
         })
     }
 
@@ -83,6 +114,21 @@ impl RevocationList {
     #[must_use]
     pub fn contains(&self, serial: &[u8]) -> bool {
         self.serials.contains(serial)
+    }
+
+    /// Whether the list has `certificate`, which the CA of the list has signed.
+    #[must_use]
+    pub fn revokes(&self, certificate: &CertificateDer<'_>) -> bool {
+        // webpki reads no certificate of version 1.
+        let fields = CertificateFields::new(certificate);
+        let (Ok(fields), Ok(signed)) = (fields, Signed::parse(certificate)) else { return false };
+        let is_own =
+            Element::only(fields.issuer).is_some_and(|it| *it.content == *self.issuer_name);
+        if !is_own || !self.contains(fields.serial) {
+            return false;
+        }
+        let scoped = ScopedCertificate::parse(certificate);
+        self.covers(|| scoped.as_ref()) && signed.verify(&self.spki).is_ok()
     }
 
     /// Whether the list covers a certificate of its issuer. `certificate` parses the certificate,
@@ -111,15 +157,6 @@ impl RevocationList {
     pub(super) fn has_expired(&self, now: u64) -> bool {
         self.next_update <= now
     }
-}
-
-/// The serial numbers of the entries of a list in DER that have this `reasonCode`.
-///
-/// # Errors
-/// Returns an error if the list is not valid.
-pub(super) fn serials_with_reason(der: &[u8], reason: u8) -> Result<Serials, CrlError> {
-    let fields = Fields::parse(&Signed::parse(der)?)?;
-    Serials::parse_if(fields.entries, |found| found == Some(reason))
 }
 
 /// The content of the issuer's name, without the outer SEQUENCE, in a list that may be unusable

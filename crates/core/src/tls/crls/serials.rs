@@ -32,26 +32,21 @@ impl Serial {
 pub(super) struct Serials(Box<[Serial]>);
 
 impl Serials {
-    /// The serial numbers in the content of `revokedCertificates` (RFC 5280, 5.1.2.6).
+    /// The serial numbers in the content of `revokedCertificates` (RFC 5280, 5.1.2.6) for whose
+    /// `reasonCode`, if they have one, `counts` returns true.
     ///
     /// # Errors
     /// Returns an error if an entry is not valid DER, has a serial number of more than 20 octets,
     /// or has a critical extension that changes its meaning.
-    pub(super) fn parse(entries: &[u8]) -> Result<Self, CrlError> {
-        Self::parse_if(entries, |_| true)
-    }
-
-    /// As [`Serials::parse`], without the entries whose `reasonCode` is not accepted by `accepts`.
-    /// An entry without a `reasonCode` has none.
-    pub(super) fn parse_if(
+    pub(super) fn parse(
         entries: &[u8],
-        accepts: impl Fn(Option<u8>) -> bool,
+        counts: impl Fn(Option<u8>) -> bool,
     ) -> Result<Self, CrlError> {
         let mut reader = SliceReader::new(entries)?;
         let mut serials = Vec::new();
         while !reader.is_finished() {
             let (serial, reason) = reader.decode::<AnyRef<'_>>()?.sequence(entry)?;
-            serials.extend(Some(serial).filter(|_| accepts(reason)));
+            serials.extend(counts(reason).then_some(serial));
         }
         serials.sort_unstable();
         serials.dedup();
@@ -69,8 +64,8 @@ impl Serials {
     }
 }
 
-/// The serial number of one entry, and its `reasonCode`. An entry with the reason `removeFromCRL`, which has no meaning
-/// in a complete list, counts as revoked.
+/// The serial number of one entry, and its `reasonCode`. An entry with the reason `removeFromCRL`,
+/// which has no meaning in a complete list, counts as revoked.
 fn entry(reader: &mut SliceReader<'_>) -> Result<(Serial, Option<u8>), CrlError> {
     let number = extension::content(reader, Tag::Integer)?;
     let date = reader.decode::<AnyRef<'_>>()?;
@@ -112,7 +107,7 @@ mod tests {
             let content = [&[2, length(serial)], *serial, date].concat();
             [&[0x30, length(&content)], content.as_slice()].concat()
         };
-        Serials::parse(&serials.iter().flat_map(entry).collect::<Vec<_>>())
+        Serials::parse(&serials.iter().flat_map(entry).collect::<Vec<_>>(), |_| true)
     }
 
     #[test]
