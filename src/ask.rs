@@ -46,7 +46,7 @@ pub(crate) use self::shares::AskerShares;
 use self::shares::WaitingCount;
 use self::stream::AskStream;
 pub(crate) use self::worker::{AskContext, AskWorker};
-use crate::config::AuthorizerProtocol;
+use crate::config::{AlpnProtocol, AuthorizerProtocol};
 use crate::listen::{Accepted, UnixAccepted};
 use crate::metrics::QuestionResult;
 use crate::snapshot::{AskerTls, Authorizer};
@@ -177,12 +177,7 @@ async fn reject_busy(
 ) {
     worker.metrics_of(authorizer).questions.of(QuestionResult::Busy).inc();
     worker.log.busy(&authorizer.config.name, asker, asker.key());
-    let speaks_http = match authorizer.config.protocol {
-        AuthorizerProtocol::ExtAuthz | AuthorizerProtocol::Spop => false,
-        AuthorizerProtocol::Admission | AuthorizerProtocol::Http | AuthorizerProtocol::StepCa => {
-            true
-        }
-    };
+    let speaks_http = authorizer.config.protocol.alpn().contains(&AlpnProtocol::Http11);
     if !speaks_http || authorizer.tls.is_some() {
         return;
     }

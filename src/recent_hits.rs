@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use data_encoding::BASE64;
 use keygate_core::guard::{AllowKind, Decision, JudgedAt, Judgement, NameCheck, Verdict};
 use keygate_core::spki::{self, Encoding};
-use keygate_core::tls::{CertificateSummary, HandshakeResult};
+use keygate_core::tls::{CertificateSummary, HandshakeResult, is_unsigned};
 use keygate_core::unix_time;
 use keygate_wire::permit::network_of;
 use rustls::pki_types::CertificateDer;
@@ -207,7 +207,7 @@ fn found_spki(chain: &[&CertificateDer<'_>], verdict: &Verdict) -> Option<Box<[u
     spki::of_certificate(certificate).ok().map(Into::into)
 }
 
-/// The first certificates of a client whose key was found, at most [`MAX_CHAIN`] bytes.
+/// The issued certificates of a client whose key was found, at most [`MAX_CHAIN`] bytes.
 fn found_chain(chain: &[&CertificateDer<'_>], verdict: &Verdict) -> Vec<Box<[u8]>> {
     let mut left = if verdict.position().is_some() { MAX_CHAIN } else { 0 };
     let fits = |certificate: &&&CertificateDer<'_>| {
@@ -215,7 +215,8 @@ fn found_chain(chain: &[&CertificateDer<'_>], verdict: &Verdict) -> Vec<Box<[u8]
         left = rest.unwrap_or_default();
         rest.is_some()
     };
-    chain.iter().take_while(fits).map(|certificate| certificate.to_vec().into()).collect()
+    let issued = chain.iter().filter(|certificate| !is_unsigned(certificate));
+    issued.take_while(fits).map(|certificate| certificate.to_vec().into()).collect()
 }
 
 fn all_base64<S: Serializer>(chain: &[Box<[u8]>], serializer: S) -> Result<S::Ok, S::Error> {

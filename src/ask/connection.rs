@@ -283,14 +283,13 @@ impl AskConnection {
             Some((position, spki::key_problem(spki::of_certificate(key).ok()?)?))
         });
         let problem = is_unchecked.then(|| problems.next()).flatten();
-        let finding = (stage == JudgedAt::Requested && judgement.decision != Decision::Admit)
-            .then(|| finding_of(&judgement, &chain, problem));
-        let answer = answer_of(&judgement, policy.judge);
-        Ok(Answer {
-            finding,
-            reason: answer.reason.map(|it| problem.map_or(it, |(_, text)| text)),
-            ..answer
-        })
+        let mut answer = answer_of(&judgement, policy.judge);
+        if stage == JudgedAt::Requested && judgement.decision != Decision::Admit {
+            answer.reason = Some(finding_of(&judgement, &chain, problem).into());
+        } else if let (Some(reason), Some((_, problem))) = (&mut answer.reason, problem) {
+            *reason = problem.into();
+        }
+        Ok(answer)
     }
 
     /// Records an admitted client, on which updates are tried.
@@ -389,8 +388,7 @@ fn answer_of(judgement: &Judgement, depth: Depth) -> Answer {
         decision: *decision,
         verdict: verdict.kind(),
         status,
-        reason: is_rejected.then(|| judgement.rejection()),
-        finding: None,
+        reason: is_rejected.then(|| judgement.rejection().into()),
         filter: verdict.hit().map(|hit| (Arc::clone(&hit.filter), hit.revision)),
         is_temporary: judgement.is_temporary(depth),
     }

@@ -43,8 +43,7 @@ pub(super) fn denial(reason: &'static str) -> Answer {
         decision: Decision::Reject,
         verdict: VerdictKind::Unchecked,
         status: HeaderValue::from_static("unchecked"),
-        reason: Some(reason),
-        finding: None,
+        reason: Some(reason.into()),
         filter: None,
         is_temporary: false,
     }

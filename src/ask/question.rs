@@ -1,5 +1,6 @@
 //! A question about a client, and the answer.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -96,11 +97,9 @@ pub(crate) struct Answer {
     /// The value of the status header: the whole item if the client is allowed, the word alone if
     /// it is denied, because hosts show it to the client.
     pub(crate) status: HeaderValue,
-    /// The reason for a denial, in words for the client.
-    pub(crate) reason: Option<&'static str>,
-    /// The finding about a key that a certificate is requested for, in words for the applicant;
-    /// `None` if there is none.
-    pub(crate) finding: Option<String>,
+    /// The reason for a denial, in words for the client. Before a certificate exists: the finding
+    /// about a key, also if the policy flags the key.
+    pub(crate) reason: Option<Cow<'static, str>>,
     /// Name and revision of the filter that has the key.
     pub(crate) filter: Option<(Arc<str>, u32)>,
     /// Whether the answer may change with time alone, so that no host may use it again.

@@ -190,15 +190,7 @@ pub fn responses<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
         };
         let status = HeaderValue::from_static(verdict.as_str());
         let is_temporary = false;
-        Answer {
-            decision,
-            verdict,
-            status,
-            reason: None,
-            finding: None,
-            filter: None,
-            is_temporary,
-        }
+        Answer { decision, verdict, status, reason: None, filter: None, is_temporary }
     };
     let frames = Frames::new(FUZZED_QUESTION_SIZE, answer);
     let mut connection = ByteConnection::new(frames, BytesMut::new(), PROGRESS_TIMEOUT);

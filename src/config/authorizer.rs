@@ -106,11 +106,11 @@ table! {
 table! {
     /// A webhook of step-ca.
     #[derive(Clone, PartialEq, Eq)]
-    pub struct WebhookConfig "An array of tables, 1 to 64 with `protocol = \"step-ca\"`: the webhooks whose questions are answered. `step ca provisioner webhook add` prints both values." {
+    pub struct WebhookConfig "An array of tables, one or more with `protocol = \"step-ca\"`: the webhooks whose questions are answered. `step ca provisioner webhook add` prints both values." {
         pub id: String as Name => NextRequest
             "The id of the webhook, which a question has in `X-Smallstep-Webhook-ID`.",
         pub secret: PathBuf => NextRequest
-            "File with the signing secret of the webhook in base64, 16 to 1,024 bytes. A question without its HMAC-SHA256 in `X-Smallstep-Signature` is denied.",
+            "File with the signing secret of the webhook in base64, 16 bytes or more. A question without its HMAC-SHA256 in `X-Smallstep-Signature` is denied.",
     }
 }
 
@@ -190,7 +190,8 @@ words! {
 
 impl AuthorizerProtocol {
     /// The protocols that are offered by ALPN.
-    fn alpn(self) -> &'static [AlpnProtocol] {
+    #[must_use]
+    pub fn alpn(self) -> &'static [AlpnProtocol] {
         match self {
             Self::ExtAuthz => &[AlpnProtocol::H2],
             Self::Admission | Self::Http | Self::StepCa => {

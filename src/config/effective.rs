@@ -69,7 +69,7 @@ fn add(
             "" => key.name.to_owned(),
             outer => format!("{outer}.{}", key.name),
         };
-        let applies = applies(document, path, key.name);
+        let applies = applies(document, path, key);
         let (name, path) = (inside(&name), inside(path));
         match document.value(&path) {
             Some((DeValue::Array(tables), _)) => {
@@ -102,36 +102,36 @@ fn value(document: &Document<'_>, table: &str, key: &Key) -> Option<EffectiveVal
     })
 }
 
-/// Whether a table has an effect in the table at `path`.
-fn applies(document: &Document<'_>, path: &str, name: &str) -> bool {
-    let protocol = document.value(&format!("{path}.protocol")).and_then(|(it, _)| it.as_str());
-    name != "client_auth" || !protocol.is_some_and(|it| matches!(it, "admission" | "step-ca"))
-}
-
 /// The default of a key in a table; `None` if it is off or is for other tables only.
 fn default(document: &Document<'_>, table: &str, key: &Key) -> Option<String> {
-    let text_of = |name: &str| {
-        let (value, _) = document.value(&format!("{table}.{name}"))?;
-        value.as_str().map(str::to_owned)
-    };
-    if table.starts_with("lists[") && text_of("format").as_deref() != Some("badkeys") {
+    if table.starts_with("lists[") && text(document, table, "format") != Some("badkeys") {
         match key.name {
             "max_age" | "rollback" => return None,
             "max_size" => return Some(format!("{:?}", size_text(MAX_FINGERPRINTS_SIZE))),
             _ => {}
         }
     }
-    let applies = match key.name {
-        "socket_mode" => text_of("listen").is_some_and(|it| it.starts_with("unix:")),
-        "cache_for" => text_of("protocol").as_deref() == Some("http"),
+    // `stringify!` breaks a long default into lines.
+    key.default.filter(|_| applies(document, table, key)).map(|it| it.replace('\n', " "))
+}
+
+/// Whether a key that is not set, or a table, has an effect in the table at `path`.
+fn applies(document: &Document<'_>, path: &str, key: &Key) -> bool {
+    match key.name {
+        "socket_mode" => text(document, path, "listen").is_some_and(|it| it.starts_with("unix:")),
+        "cache_for" => text(document, path, "protocol") == Some("http"),
+        "client_auth" => !matches!(text(document, path, "protocol"), Some("admission" | "step-ca")),
         "expired_crl" | "revocation" => {
-            let has_cas = |key| document.value(&format!("{table}.{key}")).is_some();
+            let has_cas = |key| document.value(&format!("{path}.{key}")).is_some();
             has_cas("trust_anchors") || has_cas("cas")
         }
         _ => true,
-    };
-    // `stringify!` breaks a long default into lines.
-    key.default.filter(|_| applies).map(|it| it.replace('\n', " "))
+    }
+}
+
+/// The text of a key of the file.
+fn text<'a>(document: &'a Document<'_>, table: &str, name: &str) -> Option<&'a str> {
+    document.value(&format!("{table}.{name}")).and_then(|(value, _)| value.as_str())
 }
 
 /// A default as JSON.

@@ -112,7 +112,7 @@ pub enum CredentialError {
     #[error("{}", explain(.0))]
     Read(#[from] io::Error),
     /// The secret of a webhook cannot be used.
-    #[error("not the base64 of 16 to 1,024 bytes; write the signing secret of the webhook alone")]
+    #[error("not the base64 of 16 bytes or more; write the signing secret of the webhook alone")]
     Secret,
     /// The secrets of shared session tickets cannot be used.
     #[error(transparent)]

@@ -7,16 +7,15 @@ use data_encoding::{BASE64, HEXLOWER_PERMISSIVE};
 use zeroize::Zeroizing;
 
 use super::credential_files::{CredentialFiles, WEBHOOKS};
-use super::load_error::{CredentialError, LoadError};
+use super::load_error::CredentialError;
 use super::load_errors::LoadErrors;
 use super::private_key::{self, ExposedKeyFile};
 use super::service_file::ServiceFile;
 
 /// Maximum size of a file with a secret, in bytes.
 const MAX_FILE: u64 = 4096;
-/// Minimum and maximum length of a secret, in bytes. step-ca makes secrets of 64 bytes.
+/// Minimum length of a secret, in bytes. step-ca makes secrets of 64 bytes.
 const MIN_SECRET: usize = 16;
-const MAX_SECRET: usize = 1024;
 
 /// The keys of all webhooks of an authorizer.
 #[derive(Debug, Clone, Default)]
@@ -33,20 +32,17 @@ impl WebhookKeys {
     /// # Errors
     /// Returns the first error, with its file.
     pub(super) fn read(files: CredentialFiles<'_>) -> Result<Self, LoadErrors> {
-        let mut exposed = Vec::new();
-        let key = |(id, file): (&String, ServiceFile<'_>)| -> Result<_, LoadError> {
+        let (mut keys, mut exposed) = (Vec::new(), Vec::new());
+        for webhook in files.webhooks {
+            let file = ServiceFile { files, key: WEBHOOKS, path: &webhook.secret };
             let read = private_key::read(file.path, MAX_FILE).map_err(|it| file.error(it))?;
-            exposed.extend(read.exposed);
             let secret = BASE64.decode(read.content.trim_ascii()).map(Zeroizing::new).ok();
-            let secret = secret.filter(|it| (MIN_SECRET..=MAX_SECRET).contains(&it.len()));
+            let secret = secret.filter(|secret| secret.len() >= MIN_SECRET);
             let secret = secret.ok_or_else(|| file.error(CredentialError::Secret))?;
-            Ok((id.clone(), hmac::Key::new(hmac::HMAC_SHA256, &secret)))
-        };
-        let webhooks = files.webhooks.iter();
-        let secrets = webhooks
-            .map(|it| (&it.id, ServiceFile { files, key: WEBHOOKS, path: it.secret.as_path() }));
-        let keys = secrets.map(key).collect::<Result<_, _>>()?;
-        Ok(Self { keys, exposed })
+            keys.push((webhook.id.clone(), hmac::Key::new(hmac::HMAC_SHA256, &secret)));
+            exposed.extend(read.exposed.map(|exposed| exposed.with("secret of a webhook")));
+        }
+        Ok(Self { keys: keys.into(), exposed })
     }
 
     /// Whether the webhook with this id has signed `body`: `signature` is HMAC-SHA256 in hex. The

@@ -143,7 +143,6 @@ mod tests {
                 verdict: VerdictKind::Clean,
                 status: HeaderValue::from_static(status),
                 reason: None,
-                finding: None,
                 filter: None,
                 is_temporary: false,
             };

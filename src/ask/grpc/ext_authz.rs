@@ -120,7 +120,7 @@ impl ExtAuthz {
         let answer = self.asker.answer(&question);
         check_response::encode(&answer, question.fingerprint(), &self.header(&config), || {
             let accept = client.as_ref().and_then(|client| client.field("accept"));
-            DenialBody::new(answer.reason.unwrap_or_default(), accept.as_deref())
+            DenialBody::new(answer.reason.as_deref().unwrap_or_default(), accept.as_deref())
         })
     }
 

@@ -12,16 +12,17 @@ use std::time::{Duration, Instant};
 use keygate_core::{spki, tls};
 use rustls::pki_types::CertificateSigningRequestDer;
 use rustls::pki_types::pem::PemObject;
+use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use super::fields::HttpRequest;
-use super::requested_keys::{RequestedKeys, decode};
+use super::requested_keys::{self, TOO_MANY, decode, of_key, of_request};
 use super::response::HttpAnswer;
 use crate::ask::connection::AskConnection;
 use crate::ask::denial::UNREADABLE;
-use crate::ask::question::{Answer, ClientQuestion, Presented, Unusable};
+use crate::ask::question::{Answer, ClientQuestion, MAX_CERTIFICATES, Presented, Unusable};
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
@@ -41,8 +42,6 @@ const NOT_ONE_REQUEST: Unusable =
     Unusable::Malformed("request is not the PEM of exactly one CERTIFICATE REQUEST");
 const BAD_PRIVATE_KEY: Unusable =
     Unusable::Malformed("tls.key is encrypted, damaged, or of an unknown kind");
-const NO_ENTRIES: &str =
-    "keygate: the Secret has neither tls.crt nor tls.key, so no key was judged";
 
 /// The response to a review.
 pub(super) fn answer(
@@ -53,20 +52,31 @@ pub(super) fn answer(
     let config = connection.config();
     let header = &config.policy.header;
     let review = request.and_then(|request| Review::parse(request.body));
-    let object = review.as_ref().ok().map(|review| review.request.to_string());
+    let object = review.as_ref().ok().map(ReviewRequest::name);
     let object = object.as_deref();
-    let asked = review.as_ref().map_err(|it| *it).and_then(|review| review.request.asked());
-    let (presented, note) = asked.unwrap_or_else(|it| (Presented::Unusable(it), None));
+    let presented = review.as_ref().map_err(|it| *it).and_then(ReviewRequest::presented);
+    let presented = presented.unwrap_or_else(Presented::Unusable);
     let question = ClientQuestion { received, presented, client: None, server_name: None, object };
     let answer = connection.answer(&question);
     match review {
-        Ok(review) => {
-            let response = ReviewResponse::new(&review.request.uid, &answer, note);
-            let body = ReviewBody { api_version: API_VERSION, kind: KIND, response };
-            HttpAnswer::in_body(&answer, header, &body)
-        }
+        Ok(review) => HttpAnswer::in_body(&answer, header, &response(&review.uid, &answer)),
         Err(_) => HttpAnswer::new(answer, header, None, Duration::ZERO),
     }
+}
+
+/// The review with its response: the reason for a denial (`metav1.Status`), or a warning, for the
+/// author of the object.
+fn response(uid: &str, answer: &Answer) -> Value {
+    let message = answer.reason.as_ref().map(|reason| format!("keygate: {reason}"));
+    let response = match (answer.is_allowed(), message) {
+        (true, None) => json!({ "uid": uid, "allowed": true }),
+        (true, Some(warning)) => json!({ "uid": uid, "allowed": true, "warnings": [warning] }),
+        (false, message) => {
+            let status = json!({ "code": 403, "reason": "Forbidden", "message": message });
+            json!({ "uid": uid, "allowed": false, "status": status })
+        }
+    };
+    json!({ "apiVersion": API_VERSION, "kind": KIND, "response": response })
 }
 
 #[derive(Deserialize)]
@@ -83,8 +93,10 @@ struct ReviewRequest {
     uid: String,
     resource: Resource,
     operation: String,
-    name: Option<String>,
-    namespace: Option<String>,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    namespace: String,
     user_info: UserInfo,
     object: Option<Object>,
     old_object: Option<Object>,
@@ -98,7 +110,8 @@ struct Resource {
 
 #[derive(Deserialize)]
 struct UserInfo {
-    username: Option<String>,
+    #[serde(default)]
+    username: String,
 }
 
 /// The parts of an object that have keys, in base64. An update that leaves them as they were is not
@@ -108,7 +121,6 @@ struct UserInfo {
 struct Object {
     spec: Option<RequestSpec>,
     data: Option<SecretData>,
-    /// The API server has moved it to `data`.
     string_data: Option<IgnoredAny>,
 }
 
@@ -117,7 +129,7 @@ struct RequestSpec {
     request: Option<String>,
 }
 
-#[derive(Default, Deserialize, PartialEq)]
+#[derive(Deserialize, PartialEq)]
 struct SecretData {
     #[serde(rename = "tls.crt")]
     certificate: Option<String>,
@@ -126,132 +138,87 @@ struct SecretData {
 }
 
 impl Review {
-    fn parse(body: &[u8]) -> Result<Self, Unusable> {
+    fn parse(body: &[u8]) -> Result<ReviewRequest, Unusable> {
         let review: Self = serde_json::from_slice(body).map_err(|_| MALFORMED)?;
         let is_known = review.api_version == API_VERSION && review.kind == KIND;
         let has_uid = (1..=MAX_UID).contains(&review.request.uid.len());
-        if is_known && has_uid { Ok(review) } else { Err(MALFORMED) }
-    }
-}
-
-/// The object and its author, for logs.
-impl std::fmt::Display for ReviewRequest {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let [namespace, name, author] =
-            [&self.namespace, &self.name, &self.user_info.username].map(Option::as_deref);
-        let slash = if namespace.is_some() { "/" } else { "" };
-        let [namespace, name, author] = [namespace, name, author].map(Option::unwrap_or_default);
-        write!(formatter, "{} {namespace}{slash}{name} by {author}", self.resource.resource)
+        if is_known && has_uid { Ok(review.request) } else { Err(MALFORMED) }
     }
 }
 
 impl ReviewRequest {
-    /// The keys that the review asks about, and a note for the author.
-    fn asked<'a>(&self) -> Result<(Presented<'a>, Option<&'static str>), Unusable> {
+    /// The object and its author, for logs.
+    fn name(&self) -> String {
+        let Self { resource, namespace, name, user_info, .. } = self;
+        format!("{} {namespace}/{name} by {}", resource.resource, user_info.username)
+    }
+
+    /// The keys that the review asks about.
+    fn presented<'a>(&self) -> Result<Presented<'a>, Unusable> {
         match self.operation.as_str() {
             "CREATE" | "UPDATE" => {}
-            "DELETE" => return Ok((Presented::NoKey, None)),
+            "DELETE" => return Ok(Presented::NoKey),
             _ => return Err(OTHER_OPERATION),
         }
         let object = self.object.as_ref().ok_or(NO_OBJECT)?;
-        let is_secret = match (self.resource.group.as_str(), self.resource.resource.as_str()) {
+        let keys = match (self.resource.group.as_str(), self.resource.resource.as_str()) {
             ("certificates.k8s.io", "certificatesigningrequests")
-            | ("cert-manager.io", "certificaterequests") => false,
-            ("", "secrets") => true,
+            | ("cert-manager.io", "certificaterequests") => Object::key_of_request,
+            ("", "secrets") => Object::keys_of_secret,
             _ => return Err(OTHER_RESOURCE),
         };
         // A denial would keep controllers from removing a finalizer of an object that exists.
         if self.operation == "UPDATE" && self.old_object.as_ref() == Some(object) {
-            return Ok((Presented::NoKey, None));
+            return Ok(Presented::NoKey);
         }
-        if !is_secret {
-            let request = object.spec.as_ref().and_then(|spec| spec.request.as_deref());
-            return Ok((keys_of_request(request)?.presented()?, None));
+        keys(object)
+    }
+}
+
+impl Object {
+    /// The key of a request: base64 of PEM. Another program could read another one of several
+    /// sections.
+    fn key_of_request<'a>(&self) -> Result<Presented<'a>, Unusable> {
+        let request = self.spec.as_ref().and_then(|spec| spec.request.as_deref());
+        let pem = decode(request)?.ok_or(NO_OBJECT)?;
+        if [sections(&pem, ""), sections(&pem, "CERTIFICATE REQUEST-----")] != [1, 1] {
+            return Err(NOT_ONE_REQUEST);
         }
-        if object.string_data.is_some() {
+        let request = CertificateSigningRequestDer::from_pem_slice(&pem);
+        requested_keys::presented(vec![of_request(&request.map_err(|_| NOT_ONE_REQUEST)?)?])
+    }
+
+    /// The keys of a Secret: of each certificate in `tls.crt`, and the public key of each private
+    /// key in `tls.key`.
+    fn keys_of_secret<'a>(&self) -> Result<Presented<'a>, Unusable> {
+        if self.string_data.is_some() {
             return Err(NO_OBJECT);
         }
-        match keys_of_secret(object.data.as_ref())? {
-            Some(keys) => Ok((keys.presented()?, None)),
-            None => Ok((Presented::NoKey, Some(NO_ENTRIES))),
+        let Some(data) = &self.data else { return Ok(Presented::NoKey) };
+        let certificates = decode(data.certificate.as_deref())?;
+        let private_keys = decode(data.key.as_deref())?.map(Zeroizing::new);
+        if certificates.is_none() && private_keys.is_none() {
+            return Ok(Presented::NoKey);
         }
-    }
-}
-
-/// The key of a request: base64 of PEM. Another program could read another one of several sections.
-fn keys_of_request<'a>(request: Option<&str>) -> Result<RequestedKeys<'a>, Unusable> {
-    let pem = decode(request)?.ok_or(NO_OBJECT)?;
-    let has = |text: &[u8]| pem.windows(text.len()).filter(|window| *window == text).count();
-    if [has(b"-----BEGIN"), has(b"-----BEGIN CERTIFICATE REQUEST-----")] != [1, 1] {
-        return Err(NOT_ONE_REQUEST);
-    }
-    let request =
-        CertificateSigningRequestDer::from_pem_slice(&pem).map_err(|_| NOT_ONE_REQUEST)?;
-    let mut keys = RequestedKeys::default();
-    keys.add_request(&request)?;
-    Ok(keys)
-}
-
-/// The keys of a Secret: of each certificate in `tls.crt`, and the public key of each private key in
-/// `tls.key`; `None` if it has neither.
-fn keys_of_secret<'a>(data: Option<&SecretData>) -> Result<Option<RequestedKeys<'a>>, Unusable> {
-    let Some(data) = data else { return Ok(None) };
-    let certificate = decode(data.certificate.as_deref())?;
-    let key = decode(data.key.as_deref())?.map(Zeroizing::new);
-    if certificate.is_none() && key.is_none() {
-        return Ok(None);
-    }
-    let mut keys = RequestedKeys::default();
-    if let Some(pem) = certificate {
-        for certificate in tls::certificates(&pem).map_err(|_| UNREADABLE)? {
-            keys.add_certificate(certificate.to_vec())?;
+        let mut keys = Vec::new();
+        if let Some(pem) = certificates {
+            keys.extend(tls::certificates(&pem).map_err(|_| UNREADABLE)?);
         }
-    }
-    if let Some(pem) = key {
-        for finding in spki::keys_in(&pem) {
-            keys.add_key(&finding.key.map_err(|_| BAD_PRIVATE_KEY)?)?;
+        if let Some(pem) = private_keys {
+            // Its public key takes time to compute, and an EC key may have a section of parameters.
+            if sections(&pem, "") > 2 * MAX_CERTIFICATES {
+                return Err(TOO_MANY);
+            }
+            for finding in spki::keys_in(&pem) {
+                keys.push(of_key(&finding.key.map_err(|_| BAD_PRIVATE_KEY)?)?);
+            }
         }
+        requested_keys::presented(keys)
     }
-    Ok(Some(keys))
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ReviewBody<'a> {
-    api_version: &'a str,
-    kind: &'a str,
-    response: ReviewResponse<'a>,
-}
-
-#[derive(Serialize)]
-struct ReviewResponse<'a> {
-    uid: &'a str,
-    allowed: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<Status>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    warnings: Option<[String; 1]>,
-}
-
-/// The reason for a denial (`metav1.Status`), for the author of the object.
-#[derive(Serialize)]
-struct Status {
-    code: u16,
-    reason: &'static str,
-    message: String,
-}
-
-impl<'a> ReviewResponse<'a> {
-    fn new(uid: &'a str, answer: &Answer, note: Option<&str>) -> Self {
-        let finding = answer.finding.as_deref();
-        let status = answer.reason.map(|reason| Status {
-            code: 403,
-            reason: "Forbidden",
-            message: format!("keygate: {}", finding.unwrap_or(reason)),
-        });
-        let warning = finding.filter(|_| answer.is_allowed());
-        let warning = warning.map(|finding| format!("keygate: {finding}"));
-        let warnings = warning.or_else(|| note.map(str::to_owned)).map(|it| [it]);
-        Self { uid, allowed: answer.is_allowed(), status, warnings }
-    }
+/// The number of PEM sections that begin with this label.
+fn sections(pem: &[u8], label: &str) -> usize {
+    let begin = format!("-----BEGIN {label}");
+    pem.windows(begin.len()).filter(|window| *window == begin.as_bytes()).count()
 }

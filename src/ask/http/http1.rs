@@ -39,8 +39,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     drain: impl Future<Output = ()>,
 ) -> Option<(S, BytesMut)> {
     let max_size = usize::try_from(limits.max_question_size).unwrap_or(usize::MAX);
-    let requests =
-        Requests { is_first: true, max_size, searched: 0, awaited: 0, reads_body, answer };
+    let requests = Requests { is_first: true, max_size, searched: 0, reads_body, answer };
     let mut connection = ByteConnection::new(requests, input, limits.idle_timeout);
     let Err(end) = connection.serve(&mut stream, drain).await;
     match end {
@@ -76,8 +75,6 @@ struct Requests<A> {
     max_size: usize,
     /// Number of bytes of the input in which no head ends.
     searched: usize,
-    /// Number of bytes of a request whose body is not whole.
-    awaited: usize,
     reads_body: bool,
     answer: A,
 }
@@ -92,9 +89,6 @@ impl<A: FnMut(Result<HttpRequest<'_>, Unusable>) -> HttpAnswer> Exchange for Req
     fn take_one(&mut self, bytes: &mut ByteBuffers) -> Result<ExchangeNeed, RequestsEnd> {
         let is_draining = bytes.is_draining();
         let ByteBuffers { input, output, .. } = bytes;
-        if input.len() < self.awaited {
-            return Ok(ExchangeNeed::Input);
-        }
         if self.is_first {
             if input.starts_with(PREFACE) {
                 return Err(RequestsEnd::Http2);
@@ -117,21 +111,20 @@ impl<A: FnMut(Result<HttpRequest<'_>, Unusable>) -> HttpAnswer> Exchange for Req
             Err(reason) => return Err(self.reject(Unusable::Malformed(reason), output)),
         };
         let body = match head.body {
-            BodyLength::Sized(length) => usize::try_from(length).map_err(|_| Unusable::Oversize),
+            BodyLength::Sized(length) => {
+                // A longer one is not worth reading.
+                let length = usize::try_from(length).ok().filter(|it| *it <= self.max_size);
+                length.ok_or(Unusable::Oversize)
+            }
             BodyLength::Open => Err(OPEN_BODY),
         };
-        // A longer one is not worth reading.
-        let body = body.and_then(|length| match length <= self.max_size {
-            true => Ok(length),
-            false => Err(Unusable::Oversize),
-        });
         let request = match body {
             _ if head.length > self.max_size => Err(Unusable::Oversize),
             Err(unusable) if self.reads_body => Err(unusable),
             Ok(length) if self.reads_body => {
                 let end = head.length.saturating_add(length);
                 let Some(body) = input.get(head.length..end) else {
-                    self.awaited = end;
+                    self.searched = 0;
                     return Ok(ExchangeNeed::Input);
                 };
                 Ok(body)
@@ -157,7 +150,7 @@ impl<A: FnMut(Result<HttpRequest<'_>, Unusable>) -> HttpAnswer> Exchange for Req
         let length = head.length;
         input.advance(length);
         bytes.discard = body.and_then(|body| u64::try_from(body).ok()).unwrap_or(0);
-        (self.searched, self.awaited) = (0, 0);
+        self.searched = 0;
         Ok(ExchangeNeed::Output)
     }
 

@@ -1,5 +1,5 @@
 //! The keys in the body of a webhook: of certificates, requests and keys that a CA or a cluster is
-//! asked to accept.
+//! asked to accept. Each is in a certificate, because judgements take certificates.
 
 use data_encoding::BASE64;
 use keygate_core::spki;
@@ -15,7 +15,7 @@ const BAD_KEY: Unusable = Unusable::Malformed("a public key in the question cann
 const BAD_REQUEST: Unusable =
     Unusable::Malformed("the certificate request in the question cannot be read");
 const NO_KEY: Unusable = Unusable::Malformed("the question has no key");
-const TOO_MANY: Unusable = Unusable::Malformed("the question has more than ten keys");
+pub(super) const TOO_MANY: Unusable = Unusable::Malformed("the question has more than ten keys");
 const NOT_SIGNED: Unusable =
     Unusable::NotVerified("the certificate request is not signed with its own key");
 const UNKNOWN_SIGNATURE: Unusable = Unusable::NotVerified(
@@ -28,53 +28,45 @@ pub(super) fn decode(base64: Option<&str>) -> Result<Option<Vec<u8>>, Unusable> 
     BASE64.decode(base64.as_bytes()).map(Some).map_err(|_| BAD_BASE64)
 }
 
-/// The keys of one question, each in a certificate, and each once.
-#[derive(Debug, Default)]
-pub(super) struct RequestedKeys<'a>(SmallVec<[CertificateDer<'a>; 2]>);
+/// The key of a certificate (DER).
+pub(super) fn of_certificate(certificate: &[u8]) -> Result<CertificateDer<'static>, Unusable> {
+    Ok(certificate.to_vec().into())
+}
 
-impl<'a> RequestedKeys<'a> {
-    /// Adds the key of a certificate (DER).
-    pub(super) fn add_certificate(&mut self, certificate: Vec<u8>) -> Result<(), Unusable> {
-        self.add(certificate.into())
-    }
+/// The key of a certificate request (DER), which must be signed with the key.
+pub(super) fn of_request(request: &[u8]) -> Result<CertificateDer<'static>, Unusable> {
+    requested_certificate(request).map_err(|error| match error {
+        RequestError::Malformed => BAD_REQUEST,
+        RequestError::Signature => NOT_SIGNED,
+        RequestError::Unsupported => UNKNOWN_SIGNATURE,
+    })
+}
 
-    /// Adds the key of a certificate request (DER), which must be signed with the key.
-    pub(super) fn add_request(&mut self, request: &[u8]) -> Result<(), Unusable> {
-        let certificate = requested_certificate(request).map_err(|error| match error {
-            RequestError::Malformed => BAD_REQUEST,
-            RequestError::Signature => NOT_SIGNED,
-            RequestError::Unsupported => UNKNOWN_SIGNATURE,
-        });
-        self.add(certificate?)
-    }
+/// The key with this SubjectPublicKeyInfo (DER).
+pub(super) fn of_key(spki: &[u8]) -> Result<CertificateDer<'static>, Unusable> {
+    certificate_of_key(spki).map_err(|_| BAD_KEY)
+}
 
-    /// Adds a key, as its SubjectPublicKeyInfo (DER).
-    pub(super) fn add_key(&mut self, spki: &[u8]) -> Result<(), Unusable> {
-        self.add(certificate_of_key(spki).map_err(|_| BAD_KEY)?)
-    }
+/// A binary SSH public key.
+pub(super) fn of_ssh_key(key: &[u8]) -> Result<CertificateDer<'static>, Unusable> {
+    of_key(&spki::ssh_key(key).map_err(|_| BAD_KEY)?)
+}
 
-    /// Adds a binary SSH public key.
-    pub(super) fn add_ssh_key(&mut self, key: &[u8]) -> Result<(), Unusable> {
-        self.add_key(&spki::ssh_key(key).map_err(|_| BAD_KEY)?)
-    }
-
-    fn add(&mut self, certificate: CertificateDer<'a>) -> Result<(), Unusable> {
+/// The keys as a question has them, each once.
+///
+/// # Errors
+/// Returns an error if there is none, if there are too many, or if one cannot be read.
+pub(super) fn presented<'a>(keys: Vec<CertificateDer<'static>>) -> Result<Presented<'a>, Unusable> {
+    let mut different = SmallVec::<[CertificateDer<'a>; 2]>::new();
+    for certificate in keys {
         let key = spki::of_certificate(&certificate).map_err(|_| UNREADABLE)?;
-        if self.0.iter().any(|known| spki::of_certificate(known) == Ok(key)) {
-            return Ok(());
+        if different.iter().any(|known| spki::of_certificate(known) == Ok(key)) {
+            continue;
         }
-        if self.0.len() >= MAX_CERTIFICATES {
+        if different.len() >= MAX_CERTIFICATES {
             return Err(TOO_MANY);
         }
-        self.0.push(certificate);
-        Ok(())
+        different.push(certificate);
     }
-
-    /// The keys as the question has them.
-    ///
-    /// # Errors
-    /// Returns an error if there is none.
-    pub(super) fn presented(self) -> Result<Presented<'a>, Unusable> {
-        if self.0.is_empty() { Err(NO_KEY) } else { Ok(Presented::Chain(self.0)) }
-    }
+    if different.is_empty() { Err(NO_KEY) } else { Ok(Presented::Chain(different)) }
 }

@@ -8,7 +8,7 @@ use h2::server::SendResponse;
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
 use keygate_wire::fields::date_now;
-use serde::Serialize;
+use serde_json::Value;
 
 use super::head::RequestMethod;
 use crate::ask::denial::DenialBody;
@@ -50,7 +50,10 @@ impl HttpAnswer {
         let (cache_for, body) = if answer.is_allowed() {
             (cache_for, None)
         } else {
-            (Duration::ZERO, Some(DenialBody::new(answer.reason.unwrap_or_default(), accept)))
+            (
+                Duration::ZERO,
+                Some(DenialBody::new(answer.reason.as_deref().unwrap_or_default(), accept)),
+            )
         };
         Self {
             status_header: status_header.clone(),
@@ -63,19 +66,13 @@ impl HttpAnswer {
     }
 
     /// A response with status 200, whose body in JSON says whether the answer is "allowed".
-    pub(super) fn in_body(
-        answer: &Answer,
-        status_header: &HeaderName,
-        body: &impl Serialize,
-    ) -> Self {
-        // Without a body the asker denies.
-        let body = DenialBody::json(serde_json::to_string(body).unwrap_or_default());
+    pub(super) fn in_body(answer: &Answer, status_header: &HeaderName, body: &Value) -> Self {
         Self {
             status_header: status_header.clone(),
             status: answer.status.clone(),
             cache_for: Duration::ZERO,
             is_denial: false,
-            body: Some(body),
+            body: Some(DenialBody::json(body.to_string())),
             closes: false,
         }
     }

@@ -7,10 +7,13 @@
 
 use std::time::Instant;
 
-use serde::{Deserialize, Serialize};
+use rustls::pki_types::CertificateDer;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::json;
 
 use super::fields::HttpRequest;
-use super::requested_keys::{RequestedKeys, decode};
+use super::requested_keys::{self, decode, of_certificate, of_key, of_request, of_ssh_key};
 use super::response::HttpAnswer;
 use crate::ask::connection::AskConnection;
 use crate::ask::question::{ClientQuestion, Presented, Unusable};
@@ -23,7 +26,7 @@ const NOT_SIGNED: Unusable = Unusable::NotVerified(
     "no configured webhook has signed the question: its id and its secret must be those of step-ca",
 );
 const MALFORMED: Unusable = Unusable::Malformed("the body is not a question of step-ca");
-const SCEP_CHALLENGE: Unusable = Unusable::Malformed(
+const OF_SCEP: Unusable = Unusable::Malformed(
     "a webhook of the kind SCEPCHALLENGE asks about a password; register this one as AUTHORIZING",
 );
 
@@ -38,15 +41,18 @@ pub(super) fn answer(
     let body: Result<RequestBody, _> =
         body.and_then(|body| serde_json::from_slice(body).map_err(|_| MALFORMED));
     let object = body.as_ref().ok().and_then(RequestBody::name);
-    let presented = body.as_ref().map_err(|it| *it).and_then(|body| body.keys()?.presented());
+    let keys = body.as_ref().map_err(|it| *it).and_then(RequestBody::keys);
+    let presented = keys.and_then(requested_keys::presented);
     let presented = presented.unwrap_or_else(Presented::Unusable);
     let question = ClientQuestion { received, presented, client: None, server_name: None, object };
     let answer = connection.answer(&question);
-    let denial = answer.reason.map(|reason| Denial {
-        code: answer.verdict.as_str(),
-        message: answer.finding.as_deref().unwrap_or(reason),
-    });
-    let body = ResponseBody { allow: answer.is_allowed(), error: denial };
+    let body = match answer.is_allowed() {
+        true => json!({ "allow": true }),
+        false => {
+            let error = json!({ "code": answer.verdict.as_str(), "message": answer.reason });
+            json!({ "allow": false, "error": error })
+        }
+    };
     HttpAnswer::in_body(&answer, &authorizer.config.policy.header, &body)
 }
 
@@ -61,24 +67,29 @@ fn signed_body<'a>(keys: &WebhookKeys, request: HttpRequest<'a>) -> Result<&'a [
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RequestBody {
-    x509_certificate: Option<X509>,
-    x509_certificate_request: Option<X509>,
-    ssh_certificate: Option<Ssh>,
-    ssh_certificate_request: Option<Ssh>,
+    x509_certificate: Option<Requested>,
+    x509_certificate_request: Option<Requested>,
+    ssh_certificate: Option<Requested>,
+    ssh_certificate_request: Option<Requested>,
     /// The certificate with which the applicant of an X5C provisioner has authorized itself.
-    x5c_certificate: Option<X509>,
-    scep_challenge: Option<String>,
+    x5c_certificate: Option<Requested>,
+    /// The password of an applicant; step-ca leaves an empty one out.
+    scep_challenge: Option<IgnoredAny>,
+    #[serde(rename = "scepTransactionID")]
+    scep_transaction_id: Option<IgnoredAny>,
 }
 
-/// A certificate, or a request. All keys of it count.
+/// A certificate or a request. All keys of it count.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct X509 {
-    /// SubjectPublicKeyInfo, in base64.
+struct Requested {
+    /// SubjectPublicKeyInfo or binary SSH key, in base64.
     public_key: Option<String>,
     /// The whole certificate or request in base64, if there is one already.
     raw: Option<String>,
     subject: Option<Subject>,
+    #[serde(alias = "keyID")]
+    key_id: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -87,67 +98,44 @@ struct Subject {
     common_name: Option<String>,
 }
 
-/// An SSH certificate, or a request for one.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Ssh {
-    /// The key in its binary form, in base64.
-    public_key: Option<String>,
-    #[serde(alias = "keyID")]
-    key_id: Option<String>,
-}
+/// Reads a key out of a decoded member.
+type ReadKey = fn(&[u8]) -> Result<CertificateDer<'static>, Unusable>;
 
 impl RequestBody {
     /// The keys that the certificate would have, and the key that has authorized it.
-    fn keys<'a>(&self) -> Result<RequestedKeys<'a>, Unusable> {
-        if self.scep_challenge.as_ref().is_some_and(|challenge| !challenge.is_empty()) {
-            return Err(SCEP_CHALLENGE);
+    fn keys(&self) -> Result<Vec<CertificateDer<'static>>, Unusable> {
+        if self.scep_challenge.is_some() || self.scep_transaction_id.is_some() {
+            return Err(OF_SCEP);
         }
-        let mut keys = RequestedKeys::default();
-        for (x509, is_request) in [
-            (&self.x509_certificate, false),
-            (&self.x509_certificate_request, true),
-            (&self.x5c_certificate, false),
-        ] {
-            let Some(x509) = x509 else { continue };
-            let (raw, key) = (decode(x509.raw.as_deref())?, decode(x509.public_key.as_deref())?);
-            if raw.is_none() && key.is_none() {
+        let mut keys = Vec::new();
+        let members: [(_, ReadKey, ReadKey); 5] = [
+            (&self.x509_certificate, of_certificate, of_key),
+            (&self.x509_certificate_request, of_request, of_key),
+            (&self.x5c_certificate, of_certificate, of_key),
+            (&self.ssh_certificate, of_ssh_key, of_ssh_key),
+            (&self.ssh_certificate_request, of_ssh_key, of_ssh_key),
+        ];
+        for (member, of_raw, of_public_key) in members {
+            let Some(requested) = member else { continue };
+            let before = keys.len();
+            let raw = decode(requested.raw.as_deref())?;
+            keys.extend(raw.map(|raw| of_raw(&raw)).transpose()?);
+            let key = decode(requested.public_key.as_deref())?;
+            keys.extend(key.map(|key| of_public_key(&key)).transpose()?);
+            if keys.len() == before {
                 return Err(MALFORMED);
             }
-            match raw {
-                Some(request) if is_request => keys.add_request(&request)?,
-                Some(certificate) => keys.add_certificate(certificate)?,
-                None => {}
-            }
-            key.map_or(Ok(()), |key| keys.add_key(&key))?;
-        }
-        for ssh in [&self.ssh_certificate, &self.ssh_certificate_request].into_iter().flatten() {
-            let key = decode(ssh.public_key.as_deref())?.ok_or(MALFORMED)?;
-            keys.add_ssh_key(&key)?;
         }
         Ok(keys)
     }
 
     /// The name in the certificate, for logs.
     fn name(&self) -> Option<&str> {
-        let x509 = [&self.x509_certificate, &self.x509_certificate_request].into_iter().flatten();
-        let names = x509.filter_map(|it| it.subject.as_ref()?.common_name.as_deref());
-        let ssh = [&self.ssh_certificate, &self.ssh_certificate_request].into_iter().flatten();
-        names.chain(ssh.filter_map(|it| it.key_id.as_deref())).find(|name| !name.is_empty())
+        let x509 = [&self.x509_certificate, &self.x509_certificate_request];
+        let all = x509.into_iter().chain([&self.ssh_certificate, &self.ssh_certificate_request]);
+        all.flatten().find_map(|requested| {
+            let subject = requested.subject.as_ref().and_then(|it| it.common_name.as_deref());
+            subject.or(requested.key_id.as_deref()).filter(|name| !name.is_empty())
+        })
     }
-}
-
-/// The body of a response. step-ca reads nothing else.
-#[derive(Serialize)]
-struct ResponseBody<'a> {
-    allow: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Denial<'a>>,
-}
-
-/// The reason for a denial, in words for a person.
-#[derive(Serialize)]
-struct Denial<'a> {
-    code: &'a str,
-    message: &'a str,
 }

@@ -57,11 +57,8 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
             if reads_body {
                 tokio::task::spawn_local(async move {
                     let body = timeout(BODY_TIMEOUT, read_body(body, max_size)).await;
-                    match body {
-                        Ok(Ok(body)) => respond(Ok(&body)),
-                        Ok(Err(BodyEnd::Oversize)) => respond(Err(Unusable::Oversize)),
-                        Ok(Err(BodyEnd::Cancelled)) => {}
-                        Err(_) => respond(Err(LATE)),
+                    if let Some(body) = body.unwrap_or(Some(Err(LATE))) {
+                        respond(body.as_deref().map_err(|it| *it));
                     }
                 });
             } else {
@@ -78,25 +75,20 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     http2::serve(stream, &builder, limits.idle_timeout, begin, drain).await
 }
 
-/// Why a stream has no body.
-enum BodyEnd {
-    Cancelled,
-    Oversize,
-}
-
-/// Reads a body of at most `max_size` bytes. The window of the stream bounds what waits to be read.
-async fn read_body(mut stream: RecvStream, max_size: usize) -> Result<Bytes, BodyEnd> {
+/// Reads a body of at most `max_size` bytes; `None` if the peer has cancelled the stream. The window
+/// of the stream bounds what waits to be read.
+async fn read_body(mut stream: RecvStream, max_size: usize) -> Option<Result<BytesMut, Unusable>> {
     let mut body = BytesMut::new();
     while let Some(data) = stream.data().await {
-        let data = data.map_err(|_| BodyEnd::Cancelled)?;
+        let data = data.ok()?;
         // Fails if the window is larger than what was received, which it is not.
         let _ = stream.flow_control().release_capacity(data.len());
         if data.len() > max_size.saturating_sub(body.len()) {
-            return Err(BodyEnd::Oversize);
+            return Some(Err(Unusable::Oversize));
         }
         body.extend_from_slice(&data);
     }
-    Ok(body.freeze())
+    Some(Ok(body))
 }
 
 /// The size of the fields by RFC 9113, section 6.5.2, without the fields of the request line.

@@ -22,7 +22,6 @@ fn admit(_: &ClientQuestion<'_>) -> Answer {
         verdict: VerdictKind::Clean,
         status: HeaderValue::from_static("clean"),
         reason: None,
-        finding: None,
         filter: None,
         is_temporary: false,
     }

@@ -1,5 +1,7 @@
 //! An authorizer: source of the certificate, askers, verification and policy.
 
+use std::collections::HashSet;
+
 use keygate_core::guard::{Depth, JudgedAt};
 
 use super::service::optional_clients;
@@ -33,16 +35,18 @@ impl Takes for AuthorizerConfig {
             input.report_at("policy.judge", problem);
         }
         who_may_ask(input, &raw);
-        match raw.protocol {
-            AuthorizerProtocol::ExtAuthz => spellings(input, raw.policy.header.as_str()),
-            AuthorizerProtocol::Admission
-            | AuthorizerProtocol::Http
-            | AuthorizerProtocol::Spop
-            | AuthorizerProtocol::StepCa => {}
+        if raw.protocol == AuthorizerProtocol::ExtAuthz {
+            spellings(input, raw.policy.header.as_str());
         }
         webhooks(input, &raw);
-        if raw.protocol != AuthorizerProtocol::Http {
-            for key in ["address_from", "cache_for"].into_iter().filter(|key| input.sets(key)) {
+        let is_http = raw.protocol == AuthorizerProtocol::Http;
+        for (key, has_effect) in [
+            ("address_from", is_http),
+            ("cache_for", is_http),
+            ("webhooks", raw.protocol == AuthorizerProtocol::StepCa),
+            ("client_auth", raw.protocol.stage() == JudgedAt::Asked),
+        ] {
+            if input.sets(key) && !has_effect {
                 let protocol = raw.protocol.as_str();
                 let problem = format!("has no effect with protocol = {protocol:?}; remove it");
                 input.report_at(key, problem);
@@ -101,41 +105,16 @@ fn who_may_ask(input: &Input<'_>, raw: &RawAuthorizer) {
     }
 }
 
-/// Maximum number of webhooks of an authorizer.
-const MAX_WEBHOOKS: usize = 64;
-
-/// Checks that step-ca is known by its webhooks, and that no key is about clients of a host.
+/// Checks that step-ca is known by its webhooks, each with an id of its own.
 fn webhooks(input: &Input<'_>, raw: &RawAuthorizer) {
-    let (protocol, count) = (raw.protocol.as_str(), raw.webhooks.len());
-    match raw.protocol {
-        AuthorizerProtocol::StepCa if !(1..=MAX_WEBHOOKS).contains(&count) => {
-            let problem = format!(
-                "{count} webhooks instead of 1 to {MAX_WEBHOOKS}; `step ca provisioner webhook add` prints the id and the secret of one"
-            );
-            input.report_at("webhooks", problem);
-        }
-        AuthorizerProtocol::StepCa => {
-            let mut ids: Vec<_> = raw.webhooks.iter().map(|webhook| &webhook.id).collect();
-            ids.sort_unstable();
-            if ids.windows(2).any(|pair| pair.first() == pair.last()) {
-                input.report_at("webhooks", "two webhooks have one id; remove one of them");
-            }
-        }
-        AuthorizerProtocol::Admission
-        | AuthorizerProtocol::ExtAuthz
-        | AuthorizerProtocol::Http
-        | AuthorizerProtocol::Spop => {
-            if count > 0 {
-                let problem = format!("has no effect with protocol = {protocol:?}; remove it");
-                input.report_at("webhooks", problem);
-            }
-        }
+    if raw.protocol == AuthorizerProtocol::StepCa && raw.webhooks.is_empty() {
+        let problem =
+            "no webhook; `step ca provisioner webhook add` prints the id and the secret of one";
+        input.report_at("webhooks", problem);
     }
-    if raw.protocol.stage() == JudgedAt::Requested && input.sets("client_auth") {
-        let problem = format!(
-            "protocol = {protocol:?} asks about keys that have no certificate yet, so there is none to verify; remove it"
-        );
-        input.report_at("client_auth", problem);
+    let mut ids = HashSet::new();
+    if !raw.webhooks.iter().all(|webhook| ids.insert(&webhook.id)) {
+        input.report_at("webhooks", "two webhooks have one id; remove one of them");
     }
 }
 

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use data_encoding::BASE64;
+use keygate_core::spki::Fingerprint;
 use serde_json::{Value, json};
 
 use crate::support::asker::{Asker, TCP, UNIX};
@@ -57,6 +58,9 @@ fn a_key_is_judged_counted_and_logged_before_it_gets_a_certificate() {
     assert_eq!(scene.keygate.metrics().get(asked), None, "nothing asks about clients here");
     let report: Value = serde_json::from_str(&scene.keygate.admin("/report").1).unwrap();
     assert_eq!(report["clients"][0]["stage"], "requested", "{report}");
+    // The evidence for a CA must have no certificate that nobody has issued.
+    assert_eq!(report["clients"][0].get("chain"), None, "{report}");
+    assert!(report["clients"][0]["spki"].is_string(), "{report}");
 }
 
 #[test]
@@ -113,6 +117,34 @@ fn every_kind_of_certificate_has_its_key_judged() {
     }
 }
 
+/// Guards: the positions in `finding_of` of `src/ask/connection.rs`.
+#[test]
+fn the_message_names_the_right_one_of_several_keys() {
+    let scene = step_ca(UNIX);
+    let mut ca = scene.connect();
+    for (key, cause) in [
+        (scene.lost.spki.clone(), "probable;filter=\"lost\""),
+        (ml_dsa_with_parameters(&scene.pki), "an ML-DSA key with parameters"),
+    ] {
+        let expected =
+            format!("the key with the fingerprint {} is rejected: {cause}", Fingerprint::of(&key));
+        for [first, second] in [[&key, &scene.good.spki], [&scene.good.spki, &key]] {
+            let mut body = x509_certificate(first);
+            body["x5cCertificate"] = json!({ "publicKey": BASE64.encode(second) });
+            let reply = ca.ask_for_certificate(&body);
+            assert!(message(&reply.body).starts_with(&expected), "{expected}: {}", reply.body);
+        }
+    }
+}
+
+/// The public key of a new key, with the parameters NULL in its algorithm.
+fn ml_dsa_with_parameters(pki: &Pki) -> Vec<u8> {
+    let spki = pki.client("ml-dsa", Kind::MlDsa44).spki;
+    let (length, algorithm, rest) = (&spki[2..4], &spki[6..17], &spki[17..]);
+    let length = u16::from_be_bytes(length.try_into().unwrap()) + 2;
+    [&[0x30, 0x82], &length.to_be_bytes()[..], &[0x30, 13], algorithm, &[5, 0], rest].concat()
+}
+
 /// An applicant chooses the encoding of its key.
 #[test]
 fn a_related_encoding_of_a_compromised_key_gets_no_certificate() {
@@ -155,6 +187,9 @@ fn every_damaged_question_is_denied() {
     with_empty_certificate["x509Certificate"] = json!({});
     let mut challenge = whole.clone();
     challenge["scepChallenge"] = "password".into();
+    // An applicant may leave its password out, and step-ca then leaves the member out.
+    let mut empty_challenge = whole.clone();
+    empty_challenge["scepTransactionID"] = "7".into();
     for body in [
         "{}".to_owned(),
         "[]".to_owned(),
@@ -181,6 +216,7 @@ fn every_damaged_question_is_denied() {
         ssh(&scene.good.spki).to_string(),
         with_empty_certificate.to_string(),
         challenge.to_string(),
+        empty_challenge.to_string(),
         format!("{}{}", "[".repeat(10_000), "]".repeat(10_000)),
     ] {
         assert!(!is_issued_for(&body), "{body:.200}");

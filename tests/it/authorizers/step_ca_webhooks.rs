@@ -5,12 +5,12 @@ use data_encoding::{BASE64, HEXLOWER};
 
 use crate::support::asker::{AskedKeygate, Asker, TCP, UNIX};
 use crate::support::keygate::Keygate;
-use crate::support::pki::Pki;
+use crate::support::pki::{Party, Pki};
 use crate::support::webhook::{
-    ID, SECRET, is_issued, message, post, signature, signed, step_ca, step_ca_configuration,
-    with_protocol, write_secret, x509_certificate,
+    ID, SECRET, admission, is_issued, message, pem, post, request_of, signature, signed, step_ca,
+    step_ca_configuration, with_protocol, write_secret, x509_certificate,
 };
-use crate::support::{wait_for, wait_until, write_filter};
+use crate::support::{blocks, output_text, shell, skip, wait_for, wait_until, write_filter};
 
 /// RFC 4231, section 4: key, data, HMAC-SHA256. Cases 2 and 5 have a key that is too short, and a
 /// shorter output.
@@ -127,6 +127,32 @@ fn a_question_that_no_configured_webhook_has_signed_is_denied() {
     assert!(!line.to_string().contains(&right), "{line}");
 }
 
+/// The commands of the page, with curl and openssl in the place of step-ca and of an API server.
+#[test]
+fn the_questions_of_the_page_are_answered() {
+    if skip::without("openssl") || skip::without("curl") {
+        return;
+    }
+    let page = include_str!("../../../docs/authorizers.md");
+    for (heading, scene, denial) in [
+        ("### step-ca\n", step_ca(TCP), "\"allow\":false"),
+        ("### Kubernetes\n", admission(TCP), "\"allowed\":false"),
+    ] {
+        let section = page.split_once(heading).unwrap().1.split_once("\n## ").unwrap().0;
+        let commands = blocks(section, "sh").remove(0);
+        let url = format!("http://{}/", scene.address());
+        let asked = |party: &Party| {
+            let request = pem("CERTIFICATE REQUEST", &request_of(party));
+            std::fs::write(scene.pki.path("client.csr"), request).unwrap();
+            let commands = format!("ID={ID}\nURL={url}\n{commands}");
+            output_text(&shell(scene.pki.directory(), &commands))
+        };
+        assert!(!asked(&scene.good).contains(denial));
+        let denied = asked(&scene.lost);
+        assert!(denied.contains(denial) && denied.contains("is rejected: probable"), "{denied}");
+    }
+}
+
 #[test]
 fn a_secret_is_read_again_and_a_broken_one_never_replaces_it() {
     let scene = step_ca(UNIX);
@@ -142,7 +168,7 @@ fn a_secret_is_read_again_and_a_broken_one_never_replaces_it() {
     write_secret(&path, &next);
     scene.keygate.wait_for_generation(2);
     assert!(!issued_with(SECRET) && issued_with(&next));
-    for broken in ["", "c2hvcnQ=", "no base64!", &BASE64.encode(&[b'x'; 2000])] {
+    for broken in ["", "c2hvcnQ=", "no base64!", &BASE64.encode(&[b'x'; 5000])] {
         std::fs::write(&path, broken).unwrap();
         scene.keygate.wait_for("the rejection", |line| {
             line["files"] == "webhooks"

@@ -25,7 +25,6 @@ fn admission() -> HttpAnswer {
         verdict: VerdictKind::Clean,
         status: HeaderValue::from_static("clean"),
         reason: None,
-        finding: None,
         filter: None,
         is_temporary: false,
     };
