@@ -31,7 +31,7 @@ mod unpack;
 mod update;
 mod work_directory;
 
-pub use self::acme::{AcmeError, revoke};
+pub use self::acme::revoke;
 pub use self::error::{FetchError, SourceError, TransferError, UnpackError};
 pub use self::job::{BADKEYS_URL, FetchJob, FileKind};
 pub use self::outcome::{FetchOutcome, FetchedFile};

@@ -3,6 +3,7 @@
 //! Reads what running proxies and the directories of proofs have, and asks no other server.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -12,7 +13,8 @@ use std::time::Duration;
 use clap::ValueHint;
 use data_encoding::BASE64;
 use keygate_core::printable::printable;
-use keygate_core::spki::{self, Algorithm, Fingerprint, related};
+use keygate_core::proof::verify_with_rsa_1024;
+use keygate_core::spki::{Algorithm, Fingerprint, related};
 use keygate_core::unix_time::{self, utc};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::{Value, json};
@@ -65,6 +67,7 @@ const FOR_CAS: &str = include_str!("evidence.txt");
 struct Evidence {
     fingerprint: Fingerprint,
     spki: Option<Vec<u8>>,
+    exit: Exit,
     /// The proxies by their admin addresses: host and version, or the error.
     instances: BTreeMap<String, Value>,
     /// Rows of `/report` and `/key-uses`. Each has its `instance`; `source`, the list or filter in
@@ -82,31 +85,43 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     if addresses.is_empty() {
         addresses.push(ListenAddress::read_admin(&config)?);
     }
-    let (instances, clients, files) = Default::default();
-    let mut evidence =
-        Evidence { fingerprint: args.fingerprint, spki: None, instances, clients, files };
-    let mut exit = Exit::Done;
+    let mut evidence = Evidence {
+        fingerprint: args.fingerprint,
+        spki: None,
+        exit: Exit::Done,
+        instances: BTreeMap::new(),
+        clients: Vec::new(),
+        files: BTreeMap::new(),
+    };
     for address in addresses {
-        let client = AdminClient::new(address.clone(), TIMEOUT)?;
-        let instance = evidence.ask(&client, &address.to_string()).unwrap_or_else(|error| {
-            exit = Exit::Incomplete;
-            print_error(&error);
+        let instance = address.to_string();
+        let client = AdminClient::new(address, TIMEOUT)?;
+        let found = evidence.ask(&client, &instance).unwrap_or_else(|error| {
+            evidence.report(&error);
             json!({ "error": error.to_string() })
         });
-        evidence.instances.insert(address.to_string(), instance);
+        evidence.instances.insert(instance, found);
     }
-    evidence.take_certificates();
     args.key.as_ref().map_or(Ok(()), |path| evidence.sign(path))?;
-    if let Ok(config) = Config::read(&config) {
-        let saved = config.state.dir.map(|directory| directory.join("proofs"));
-        let configured = config.confirm.and_then(|confirm| confirm.proofs);
-        saved.into_iter().chain(configured).for_each(|it| evidence.take_proofs(&it));
+    match Config::read(&config) {
+        Ok(config) => {
+            let saved = config.state.dir.map(|directory| directory.join("proofs"));
+            let configured = config.confirm.and_then(|confirm| confirm.proofs);
+            saved.into_iter().chain(configured).for_each(|it| evidence.take_proofs(&it));
+        }
+        Err(error) if config.exists() => evidence.report(&error),
+        Err(_) => {}
     }
-    evidence.write(&directory)?;
-    print(directory.display()).map(|()| exit)
+    evidence.write(&directory)
 }
 
 impl Evidence {
+    /// Reports a part that is missing.
+    fn report(&mut self, error: &dyn Display) {
+        self.exit = Exit::Incomplete;
+        print_error(error);
+    }
+
     /// Adds the rows of a proxy about the key. Returns its host and version.
     fn ask(&mut self, client: &AdminClient, instance: &str) -> Result<Value, AdminError> {
         let status: Value = client.get_json("/status")?;
@@ -114,54 +129,50 @@ impl Evidence {
         let admitted = report::admitted(client, 0)?.into_iter().map(|it| json!(it));
         let own = self.fingerprint.to_string();
         let is_own = |row: &Value| {
-            ["fingerprint", "found_fingerprint", "proof"].iter().any(|it| text(row, it) == own)
+            ["fingerprint", "found_fingerprint", "proof"].iter().any(|it| *member(row, it) == *own)
         };
-        let rows = rows_of(report.get("clients")).iter().cloned().chain(admitted).filter(is_own);
-        for mut row in rows {
+        let rows = rows_of(member(&report, "clients")).iter().cloned().chain(admitted);
+        for mut row in rows.filter(is_own) {
             let named = |kind: &str, sources: &str| {
-                let mut sources = rows_of(status.get(sources)).iter().cloned();
-                sources.find(|it| text(it, "name") == text(&row, kind))
+                let mut all = rows_of(member(&status, sources)).iter();
+                all.find(|it| member(it, "name") == member(&row, kind))
             };
-            let source = named("list", "lists");
-            let source = source.or_else(|| named("filter", "filters"));
-            let loaded = source.as_ref().and_then(|it| number(it, "loaded"));
+            let source = named("list", "lists").or_else(|| named("filter", "filters"));
+            let loaded = source.and_then(|it| member(it, "loaded").as_u64());
             // A list that was replaced after the eviction has a later time.
-            let seconds =
-                number(&row, "evicted").zip(loaded).and_then(|(end, start)| end.checked_sub(start));
+            let evicted = member(&row, "evicted").as_u64().zip(loaded);
+            let seconds = evicted.and_then(|(end, start)| end.checked_sub(start));
+            let chain = self.take_certificates(rows_of(member(&row, "chain")));
+            let spki = member(&row, "spki").as_str();
+            let spki = spki.and_then(|it| BASE64.decode(it.as_bytes()).ok());
+            let spki = spki.filter(|spki| Fingerprint::of(spki) == self.fingerprint);
+            self.spki = spki.or(self.spki.take());
+            let added = [
+                ("chain", json!(chain)),
+                ("instance", json!(instance)),
+                ("seconds_to_eviction", json!(seconds)),
+                ("source", json!(source)),
+            ];
             if let Some(row) = row.as_object_mut() {
-                row.insert("instance".to_owned(), json!(instance));
-                row.insert("source".to_owned(), json!(source));
-                row.insert("seconds_to_eviction".to_owned(), json!(seconds));
+                row.extend(added.map(|(name, value)| (name.to_owned(), value)));
             }
             self.clients.push(row);
         }
-        Ok(json!({ "host": text(&status, "host"), "version": text(&status, "version") }))
+        Ok(json!({ "host": member(&status, "host"), "version": member(&status, "version") }))
     }
 
-    /// Moves certificates out of the rows into files, which the rows then name.
-    fn take_certificates(&mut self) {
-        let mut names = BTreeMap::new();
-        for row in &mut self.clients {
-            let decoded = |it: &Value| BASE64.decode(it.as_str()?.as_bytes()).ok();
-            let chain: Vec<_> = rows_of(row.get("chain")).iter().filter_map(decoded).collect();
-            let mut keys: Vec<_> = row.get("spki").and_then(decoded).into_iter().collect();
-            let of_chain = chain.iter().filter_map(|it| spki::of_certificate(it).ok());
-            keys.extend(of_chain.map(<[u8]>::to_vec));
-            let own = keys.into_iter().find(|spki| Fingerprint::of(spki) == self.fingerprint);
-            self.spki = own.or(self.spki.take());
-            let mut files = Vec::new();
-            for der in chain {
-                let number = names.len() + 1;
-                if number <= MAX_CERTIFICATES || names.contains_key(&der) {
-                    let name = names.entry(der);
-                    files.push(name.or_insert_with(|| format!("certificate-{number}.pem")).clone());
-                }
-            }
-            if let Some(row) = row.as_object_mut() {
-                row.insert("chain".to_owned(), json!(files));
-            }
+    /// Adds the certificates of a client, before other files. Returns the names of their files.
+    fn take_certificates(&mut self, chain: &[Value]) -> Vec<String> {
+        let mut names = Vec::new();
+        for der in chain.iter().filter_map(|it| BASE64.decode(it.as_str()?.as_bytes()).ok()) {
+            let (content, count) = (pem("CERTIFICATE", &der), self.files.len());
+            let known = self.files.iter().find(|(_, it)| **it == content);
+            let new = (count < MAX_CERTIFICATES).then(|| format!("certificate-{}.pem", count + 1));
+            let Some(name) = known.map(|(name, _)| name.clone()).or(new) else { continue };
+            self.files.insert(name.clone(), content);
+            names.push(name);
         }
-        self.files.extend(names.into_iter().map(|(der, name)| (name, pem("CERTIFICATE", &der))));
+        names
     }
 
     /// Signs proofs and certificate requests with the private key of the fingerprint.
@@ -193,24 +204,27 @@ impl Evidence {
     fn take_proofs(&mut self, directory: &Path) {
         for (_, spki) in self.spki.as_deref().map(related).unwrap_or_default() {
             let fingerprint = Fingerprint::of(&spki);
-            let found = proof_files(directory, &fingerprint).filter_map(Result::ok);
-            let proofs = found
-                .filter(|(_, body)| keygate_core::proof::verify_with_rsa_1024(body, &spki).is_ok());
-            self.files.extend(proofs.map(|(_, body)| (proof::file_name(fingerprint), body)));
+            for proof in proof_files(directory, &fingerprint) {
+                match proof {
+                    Ok((_, body)) if verify_with_rsa_1024(&body, &spki).is_ok() => {
+                        self.files.insert(proof::file_name(fingerprint), body);
+                    }
+                    Ok(_) => {}
+                    Err(error) => self.report(&error),
+                }
+            }
         }
     }
 
-    fn write(mut self, directory: &Path) -> Result<(), CliError> {
+    fn write(mut self, directory: &Path) -> Result<Exit, CliError> {
         if self.clients.is_empty() && self.files.is_empty() {
-            return Err(CliError::Operation(format!(
-                "no proxy knows the key {}",
-                self.fingerprint
-            )));
+            let problem = format!("no proxy knows the key {}", self.fingerprint);
+            return Err(CliError::Operation(problem));
         }
         if let Some(spki) = &self.spki {
             self.files.insert("key.pem".to_owned(), pem("PUBLIC KEY", spki));
         }
-        let all = |name| self.clients.iter().filter_map(move |row| number(row, name));
+        let all = |name| self.clients.iter().filter_map(move |row| member(row, name).as_u64());
         let json = json!({
             "algorithm": self.spki.as_deref().map(|spki| Algorithm::of(spki).to_string()),
             "clients": self.clients,
@@ -237,15 +251,14 @@ impl Evidence {
             let written = file.and_then(|mut file| file.write_all(content));
             written.map_err(|error| CliError::io(&path, &error))?;
         }
-        Ok(())
+        print(directory.display()).map(|()| self.exit)
     }
 }
 
 /// Adds `value` as indented lines for people: times as dates, and without the bytes of keys.
 fn describe(value: &Value, indent: usize, lines: &mut String) {
     let members = value.as_object().into_iter().flatten().map(|(name, it)| (printable(name), it));
-    let elements =
-        rows_of(Some(value)).iter().zip(1..).map(|(it, number)| (number.to_string(), it));
+    let elements = rows_of(value).iter().zip(1..).map(|(it, number)| (number.to_string(), it));
     for (name, value) in members.chain(elements).filter(|(name, _)| name != "spki") {
         let is_time = TIMES.contains(&name.as_str());
         let shown = match value {
@@ -265,16 +278,14 @@ fn pem(label: &str, der: &[u8]) -> Vec<u8> {
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n")).into_bytes()
 }
 
-fn rows_of(value: Option<&Value>) -> &[Value] {
-    value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
+/// A member of an object; null if there is none.
+fn member<'a>(value: &'a Value, name: &str) -> &'a Value {
+    value.get(name).unwrap_or(&Value::Null)
 }
 
-fn text<'a>(value: &'a Value, name: &str) -> &'a str {
-    value.get(name).and_then(Value::as_str).unwrap_or_default()
-}
-
-fn number(value: &Value, name: &str) -> Option<u64> {
-    value.get(name)?.as_u64()
+/// The elements of an array; none of another value.
+fn rows_of(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
 }
 
 fn fingerprint(text: &str) -> Result<Fingerprint, String> {

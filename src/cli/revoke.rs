@@ -26,14 +26,14 @@ pub(super) struct Args {
     #[arg(long, value_name = "KEY", value_hint = ValueHint::FilePath)]
     key: PathBuf,
     /// URL of the directory of the CA's ACME server: https://, or http:// to loopback.
-    #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
-    acme: String,
+    #[arg(long, value_name = "URL", value_parser = acme_url, value_hint = ValueHint::Url)]
+    acme: SourceUrl,
     /// CAs that may issue the certificate of the server (PEM). Default: the CAs of the system.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     trust_anchors: Option<PathBuf>,
     /// HTTP proxy, http://HOST:PORT. Variables such as https_proxy are not read.
-    #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
-    proxy: Option<String>,
+    #[arg(long, value_name = "URL", value_parser = proxy_url, value_hint = ValueHint::Url)]
+    proxy: Option<SourceUrl>,
     /// Maximum time for each of the requests.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     timeout: Duration,
@@ -68,7 +68,12 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         let problem = format!("it has the fingerprint {own}, and the key in {path} has {other}");
         return Err(CliError::file(&args.key, problem + "; give the key of the certificate"));
     }
-    let config = config(args)?;
+    let config = FetchConfig {
+        proxy: args.proxy.clone(),
+        timeout: args.timeout,
+        trust_anchors: args.trust_anchors.clone(),
+        ..FetchConfig::at(args.acme.clone())
+    };
     let CertificateSummary { subject, issuer, serial, fingerprint, .. } =
         CertificateSummary::new(&certificate);
     print(format_args!("certificate of {}, serial {serial}", printable(&subject)))?;
@@ -86,18 +91,12 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     print("revoked, with the reason keyCompromise").map(|()| Exit::Done)
 }
 
-/// The server and the way to it.
-fn config(args: &Args) -> Result<FetchConfig, CliError> {
-    let wrong = |option: &str, text: &str, remedy: &str| {
-        CliError::Usage(format!("{option} {:?}: {remedy}", SourceUrl::without_credentials(text)))
-    };
-    let url = SourceUrl::parse_file(&args.acme).filter(SourceUrl::is_authenticated);
-    let remedy = "not a URL with TLS; write https://HOST/DIRECTORY";
-    let url = url.ok_or_else(|| wrong("--acme", &args.acme, remedy))?;
-    let proxy = args.proxy.as_ref().map(|text| {
-        let proxy = SourceUrl::parse(text).filter(|it| !it.is_secure && it.path.is_empty());
-        proxy.ok_or_else(|| wrong("--proxy", text, "not an HTTP proxy; write http://HOST:PORT"))
-    });
-    let (timeout, trust_anchors) = (args.timeout, args.trust_anchors.clone());
-    Ok(FetchConfig { proxy: proxy.transpose()?, timeout, trust_anchors, ..FetchConfig::at(url) })
+fn acme_url(text: &str) -> Result<SourceUrl, &'static str> {
+    let url = SourceUrl::parse_file(text).filter(SourceUrl::is_authenticated);
+    url.ok_or("not a URL with TLS; write https://HOST/DIRECTORY")
+}
+
+fn proxy_url(text: &str) -> Result<SourceUrl, &'static str> {
+    let url = SourceUrl::parse(text).filter(|url| !url.is_secure && url.path.is_empty());
+    url.ok_or("not an HTTP proxy; write http://HOST:PORT")
 }

@@ -3,7 +3,6 @@
 //! The server may send anything: responses are bounded, and only the response of RFC 8555, section
 //! 7.6, is a success. A redirect is an error, because a signature is for one URL.
 
-use aws_lc_rs::error::Unspecified;
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::http::request::Builder;
@@ -12,7 +11,7 @@ use keygate_core::proof::RequestSigner;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::client::{FetchClient, Progress, collect, header_text};
+use super::client::{FetchClient, Progress, collect};
 use super::error::{FetchError, shortened};
 use crate::config::{FetchConfig, SourceUrl};
 use crate::resolver::Resolver;
@@ -22,31 +21,6 @@ const MAX_BODY: u64 = 64 << 10;
 /// Number of requests that are sent if the server rejects the nonce of each.
 const ATTEMPTS: usize = 3;
 const BAD_NONCE: &str = "urn:ietf:params:acme:error:badNonce";
-
-/// Why a certificate was not revoked.
-#[derive(Debug, thiserror::Error)]
-pub enum AcmeError {
-    /// There is no response.
-    #[error(transparent)]
-    Fetch(#[from] FetchError),
-    /// The server rejects the request, or its response is none of RFC 8555.
-    #[error("{url}: {problem}")]
-    Response {
-        /// The URL.
-        url: String,
-        /// The reason and the remedy.
-        problem: String,
-    },
-    /// The cryptographic library cannot sign.
-    #[error("the signature failed: {0}")]
-    Signature(#[from] Unspecified),
-}
-
-impl AcmeError {
-    fn response(url: &SourceUrl, problem: String) -> Self {
-        Self::Response { url: url.to_string(), problem }
-    }
-}
 
 /// The directory (RFC 8555, section 7.1.1).
 #[derive(Deserialize)]
@@ -58,8 +32,8 @@ struct Directory {
 
 struct AcmeResponse {
     status: StatusCode,
-    /// `Replay-Nonce`; empty without one.
-    nonce: String,
+    /// `Replay-Nonce`, if it is a nonce (RFC 8555, section 6.5.1).
+    nonce: Option<String>,
     body: Vec<u8>,
 }
 
@@ -73,33 +47,33 @@ pub async fn revoke(
     resolver: Resolver,
     signer: &RequestSigner,
     payload: &Value,
-) -> Result<(), AcmeError> {
+) -> Result<(), FetchError> {
     let client = FetchClient::new(config, resolver)?;
-    let (url, wrong) = (&config.url, AcmeError::response);
+    let url = &config.url;
     let AcmeResponse { status, body, .. } = request(&client, url, Method::GET, "").await?;
     let directory = serde_json::from_slice(&body).ok().filter(|_| status == StatusCode::OK);
     let Some(Directory { new_nonce, revoke_cert }) = directory else {
         let problem = "no directory of an ACME server; correct --acme";
-        return Err(wrong(url, format!("{status}, {problem}")));
+        return Err(failed(url, format!("{status}, {problem}")));
     };
     // The CAs that authenticate the directory authenticate no other server.
     let own = |text: &str| {
         let own = SourceUrl::parse_file(text).filter(|own| own.has_same_origin(url));
         let problem = format!("the directory names {:?} on another server", shortened(text));
-        own.ok_or_else(|| wrong(url, problem))
+        own.ok_or_else(|| failed(url, problem))
     };
     let (nonce_url, revoke_url) = (own(&new_nonce)?, own(&revoke_cert)?);
-    let (mut nonce, mut attempts) = (String::new(), 0);
+    let (mut fresh, mut attempts) = (None, 0);
     loop {
         attempts += 1;
-        if !is_nonce(&nonce) {
-            nonce = request(&client, &nonce_url, Method::HEAD, "").await?.nonce;
+        if fresh.is_none() {
+            fresh = request(&client, &nonce_url, Method::HEAD, "").await?.nonce;
         }
-        if !is_nonce(&nonce) {
-            let problem = "no valid Replay-Nonce; try again later".to_owned();
-            return Err(wrong(&nonce_url, problem));
-        }
-        let body = signer.sign(&nonce, &revoke_cert, payload)?;
+        let Some(nonce) = fresh.take() else {
+            return Err(failed(&nonce_url, "no valid Replay-Nonce; try again later".to_owned()));
+        };
+        let body = signer.sign(&nonce, &revoke_cert, payload);
+        let body = body.map_err(|_| failed(&revoke_url, "the key cannot sign".to_owned()))?;
         let response = request(&client, &revoke_url, Method::POST, &body).await?;
         let (status, body) = (response.status, response.body.trim_ascii());
         // An error page may have the status 200.
@@ -112,33 +86,34 @@ pub async fn revoke(
         if kind != Some(BAD_NONCE) || attempts >= ATTEMPTS {
             let [kind, detail] = [kind, detail].map(|it| shortened(it.unwrap_or("no reason")));
             let problem = format!("{status}, {kind}: {detail}");
-            return Err(wrong(&revoke_url, format!("the CA does not revoke: {problem}")));
+            return Err(failed(&revoke_url, format!("the CA does not revoke: {problem}")));
         }
-        nonce = response.nonce;
+        fresh = response.nonce;
     }
 }
 
-/// Whether a server may have sent this nonce (RFC 8555, section 6.5.1).
-fn is_nonce(text: &str) -> bool {
-    let is_base64url = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
-    !text.is_empty() && text.bytes().all(is_base64url)
+fn failed(url: &SourceUrl, problem: String) -> FetchError {
+    FetchError::Acme { url: url.to_string(), problem }
 }
 
+/// Sends a request. An error of the server is a response, too.
 async fn request(
     client: &FetchClient,
     url: &SourceUrl,
     method: Method,
     body: &str,
-) -> Result<AcmeResponse, AcmeError> {
+) -> Result<AcmeResponse, FetchError> {
     let add = |builder: Builder| {
         builder.method(method.clone()).header(header::CONTENT_TYPE, "application/jose+json")
     };
     let read = async |response: Response<Incoming>, progress: &Progress| {
         let status = response.status();
-        let nonce = header_text(&response, &header::HeaderName::from_static("replay-nonce"));
+        let nonce = response.headers().get("replay-nonce").and_then(|it| it.to_str().ok());
+        let is_base64url = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+        let nonce = nonce.filter(|it| !it.is_empty() && it.bytes().all(is_base64url));
+        let nonce = nonce.map(str::to_owned);
         let body = collect(response, MAX_BODY, progress).await?;
         Ok(AcmeResponse { status, nonce, body })
     };
-    let body = Bytes::copy_from_slice(body.as_bytes());
-    Ok(client.send(url, add, &body, read).await?)
+    client.send(url, add, &Bytes::copy_from_slice(body.as_bytes()), read).await
 }

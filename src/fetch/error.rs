@@ -19,6 +19,14 @@ use crate::sources::{CrlFileError, ExposedKeyFile, FileRejection};
 /// left files that do not belong together; the next run completes that update.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
+    /// An ACME server does not revoke a certificate.
+    #[error("{url}: {problem}")]
+    Acme {
+        /// The URL.
+        url: String,
+        /// The reason and the remedy.
+        problem: String,
+    },
     /// No source of a file has a usable version.
     #[error("no source has a usable file: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Alternatives(Vec<Self>),

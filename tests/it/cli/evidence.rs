@@ -232,6 +232,14 @@ fn a_stored_proof_is_copied_if_the_key_signed_it() {
     write(directory.join(&name), good.json).unwrap();
     scene.evidence(0, "without", &arguments);
     assert!(!scene.pki().path("without").join(&name).exists());
+    // A file that cannot be read may be the proof. So may one that a broken configuration names.
+    write(directory.join(&name), vec![b' '; 1 << 20]).unwrap();
+    let text = output_text(&scene.evidence(3, "unread", &arguments));
+    assert!(text.contains(&format!("{name}: larger than")), "{text}");
+    write(&path, "[confirm]\nproofs = 7\n").unwrap();
+    let text = output_text(&scene.evidence(3, "broken", &arguments));
+    assert!(text.contains("confirm.proofs"), "{text}");
+    assert!(scene.pki().path("broken/evidence.json").exists());
 }
 
 #[test]

@@ -214,6 +214,15 @@ fn a_rejected_nonce_is_replaced_twice() {
         requests.try_iter().map(|it| it.split(' ').next().unwrap().to_owned()).collect();
     assert_eq!(methods, ["GET", "HEAD", "POST", "POST"]);
 
+    // No specification limits the length of a nonce.
+    let (base, requests) = serve(move |base, request| match request.split(' ').next() {
+        Some("HEAD") => response("200 OK", &format!("Replay-Nonce: {}\r\n", "n".repeat(300)), ""),
+        _ => honest(base, request),
+    });
+    send(&bench, 0, "lost", &base);
+    let post = requests.try_iter().find(|it| it.starts_with("POST ")).unwrap();
+    assert_eq!(header(&post)["nonce"], "n".repeat(300));
+
     let (base, requests) =
         serve(
             move |base, request| {
