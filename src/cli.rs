@@ -23,6 +23,7 @@ mod filter;
 mod healthcheck;
 mod help;
 mod input;
+mod jwks;
 mod key;
 mod list;
 mod log;
@@ -104,6 +105,7 @@ pub fn main() -> ExitCode {
         CliCommand::Filter(command) => filter::run(&command),
         CliCommand::List(command) => list::run(&command),
         CliCommand::Service(command) => service::run(&command),
+        CliCommand::Jwks(args) => jwks::run(&args),
         CliCommand::Key(args) => key::run(&args),
         CliCommand::Probe(args) => probe::run(&args),
         CliCommand::Confirm(args) => confirm::run(&args),

@@ -7,6 +7,7 @@
 
 mod access_log;
 mod allow;
+mod assertion;
 mod authorizer;
 mod check;
 mod confirm;
@@ -43,6 +44,7 @@ use std::path::{Path, PathBuf};
 use keygate_core::regular_file;
 
 pub use self::access_log::{AccessLogConfig, AccessLogField, AccessLogFormat, LoggedRequests};
+pub use self::assertion::{AssertionConfig, SigningKeyConfig};
 pub use self::authorizer::{
     AskersConfig, AuthorizerConfig, AuthorizerLimits, AuthorizerProtocol, AuthorizerTls,
     CertificateSource, ClientChecks, HeaderEncoding, OpenAccess, SocketGroup, WebhookConfig,

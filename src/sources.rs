@@ -4,6 +4,7 @@
 //! new CA. A new configuration is staged first. It is applied only if everything new in it can be
 //! used; sources that both configurations share are kept.
 
+pub(crate) mod assertion;
 mod candidate;
 pub(crate) mod check;
 mod client_auth;

@@ -66,6 +66,9 @@ pub(super) async fn respond(
         }),
         "/page.css" => typed("text/css; charset=utf-8", include_str!("page.css").to_owned()),
         "/page.js" => typed("text/javascript; charset=utf-8", include_str!("page.js").to_owned()),
+        "/.well-known/jwks.json" => {
+            typed("application/jwk-set+json", state.sources.report.load().key_set.clone())
+        }
         "/key-uses" => {
             let worker = page::search::parameter(request.uri().query(), "worker").parse();
             let Ok(worker) = worker else {
@@ -88,7 +91,7 @@ pub(super) async fn respond(
             page::text::render(state, view).map_err(|it| it.to_string())
         }),
         _ => {
-            let paths = "not found; the paths are /, /key-uses, /livez, /metrics, /readyz, /report, /report.txt, /status and /status.txt";
+            let paths = "not found; the paths are /, /.well-known/jwks.json, /key-uses, /livez, /metrics, /readyz, /report, /report.txt, /status and /status.txt";
             text(StatusCode::NOT_FOUND, paths)
         }
     }

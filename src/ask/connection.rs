@@ -6,7 +6,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use hyper::header::HeaderValue;
 use keygate_core::guard::{Decision, Depth, JudgedAt, Judgement, NameCheck, Policy, Verdict};
 use keygate_core::spki::{self, Fingerprint};
 use keygate_core::tls::{CertificateSummary, is_for_servers};
@@ -283,7 +282,13 @@ impl AskConnection {
             Some((position, spki::key_problem(spki::of_certificate(key).ok()?)?))
         });
         let problem = is_unchecked.then(|| problems.next()).flatten();
-        let mut answer = answer_of(&judgement, policy.judge);
+        let mut answer = Answer::new(&judgement, policy.judge);
+        let assertion = chain.first().zip(authorizer.assertions.as_ref()).filter(|_| !is_rejected);
+        answer.assertion = assertion.and_then(|(leaf, assertions)| {
+            let (now, summary) = (unix_time::seconds(now), CertificateSummary::new(leaf));
+            let (value, _) = assertions.sign(now, leaf, &summary, &judgement)?;
+            Some((assertions.config.header.clone(), value))
+        });
         if stage == JudgedAt::Requested && judgement.decision != Decision::Admit {
             answer.reason = Some(finding_of(&judgement, &chain, problem).into());
         } else if let (Some(reason), Some((_, problem))) = (&mut answer.reason, problem) {
@@ -368,28 +373,4 @@ fn finding_of(
         false => ("flagged", ""),
     };
     format!("the key with the fingerprint {fingerprint} is {outcome}: {cause}{remedy}")
-}
-
-/// The answer to a question that was judged to this `depth`.
-fn answer_of(judgement: &Judgement, depth: Depth) -> Answer {
-    let Judgement { verdict, decision, .. } = judgement;
-    let is_rejected = *decision == Decision::Reject;
-    let word = HeaderValue::from_static(verdict.as_str());
-    let status = match verdict {
-        Verdict::Allowed | Verdict::Clean | Verdict::Unchecked => word,
-        _ if is_rejected => word,
-        Verdict::Cleared(_)
-        | Verdict::Confirmed(_)
-        | Verdict::Listed(_)
-        | Verdict::Probable(_)
-        | Verdict::Weak(_) => HeaderValue::from_str(&verdict.to_string()).unwrap_or(word),
-    };
-    Answer {
-        decision: *decision,
-        verdict: verdict.kind(),
-        status,
-        reason: is_rejected.then(|| judgement.rejection().into()),
-        filter: verdict.hit().map(|hit| (Arc::clone(&hit.filter), hit.revision)),
-        is_temporary: judgement.is_temporary(depth),
-    }
 }

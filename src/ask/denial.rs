@@ -45,6 +45,7 @@ pub(super) fn denial(reason: &'static str) -> Answer {
         status: HeaderValue::from_static("unchecked"),
         reason: Some(reason.into()),
         filter: None,
+        assertion: None,
         is_temporary: false,
     }
 }

@@ -95,16 +95,18 @@ fn answer(connection: &AskConnection, request: Result<HttpRequest<'_>, Unusable>
 }
 
 /// Time for which the host may use the answer again: `cache_for`, and no longer than the verdict
-/// and the certificates are valid.
+/// and the certificates are valid, and half of the life of an assertion.
 fn cache_time(config: &AuthorizerConfig, answer: &Answer, presented: &Presented<'_>) -> Duration {
+    let assertion = config.policy.assertion.as_ref();
+    let cache_for = assertion.map_or(config.cache_for, |it| config.cache_for.min(it.life / 2));
     // A revocation must count from the next question on.
-    if config.cache_for.is_zero() || answer.is_temporary || !config.client_auth.crls.is_empty() {
+    if cache_for.is_zero() || answer.is_temporary || !config.client_auth.crls.is_empty() {
         return Duration::ZERO;
     }
-    let Presented::Chain(chain) = presented else { return config.cache_for };
+    let Presented::Chain(chain) = presented else { return cache_for };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let ends = chain.iter().map(|certificate| spki::not_after(certificate).unwrap_or_default());
-    ends.map(|end| end.saturating_sub(now)).fold(config.cache_for, Duration::min)
+    ends.map(|end| end.saturating_sub(now)).fold(cache_for, Duration::min)
 }
 
 /// The certificates in the fields.

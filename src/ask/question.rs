@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use hyper::header::HeaderValue;
-use keygate_core::guard::{Decision, VerdictKind};
+use hyper::header::{HeaderName, HeaderValue};
+use keygate_core::guard::{Decision, Depth, Judgement, Verdict, VerdictKind};
 use keygate_core::spki::{self, Fingerprint};
 use rustls::pki_types::CertificateDer;
 use smallvec::SmallVec;
@@ -102,11 +102,38 @@ pub(crate) struct Answer {
     pub(crate) reason: Option<Cow<'static, str>>,
     /// Name and revision of the filter that has the key.
     pub(crate) filter: Option<(Arc<str>, u32)>,
+    /// The header with the assertion about the client.
+    pub(crate) assertion: Option<(HeaderName, HeaderValue)>,
     /// Whether the answer may change with time alone, so that no host may use it again.
     pub(crate) is_temporary: bool,
 }
 
 impl Answer {
+    /// The answer to a question that was judged to this `depth`.
+    pub(super) fn new(judgement: &Judgement, depth: Depth) -> Self {
+        let Judgement { verdict, decision, .. } = judgement;
+        let is_rejected = *decision == Decision::Reject;
+        let word = HeaderValue::from_static(verdict.as_str());
+        let status = match verdict {
+            Verdict::Allowed | Verdict::Clean | Verdict::Unchecked => word,
+            _ if is_rejected => word,
+            Verdict::Cleared(_)
+            | Verdict::Confirmed(_)
+            | Verdict::Listed(_)
+            | Verdict::Probable(_)
+            | Verdict::Weak(_) => HeaderValue::from_str(&verdict.to_string()).unwrap_or(word),
+        };
+        Self {
+            decision: *decision,
+            verdict: verdict.kind(),
+            status,
+            reason: is_rejected.then(|| judgement.rejection().into()),
+            filter: verdict.hit().map(|hit| (Arc::clone(&hit.filter), hit.revision)),
+            assertion: None,
+            is_temporary: judgement.is_temporary(depth),
+        }
+    }
+
     /// Whether the host may serve the client.
     pub(crate) fn is_allowed(&self) -> bool {
         match self.decision {

@@ -21,6 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tracing::debug;
 
 use super::connection::AskConnection;
+use super::denial::denial;
 use super::exchange::{ByteBuffers, ByteConnection, Exchange, ExchangeNeed, PROGRESS_TIMEOUT};
 use super::question::{Answer, ClientQuestion, Unusable};
 use crate::process::lifecycle::Lifecycle;
@@ -189,8 +190,7 @@ pub fn responses<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
             None => (Decision::Reject, VerdictKind::Unchecked),
         };
         let status = HeaderValue::from_static(verdict.as_str());
-        let is_temporary = false;
-        Answer { decision, verdict, status, reason: None, filter: None, is_temporary }
+        Answer { decision, verdict, status, reason: None, ..denial("") }
     };
     let frames = Frames::new(FUZZED_QUESTION_SIZE, answer);
     let mut connection = ByteConnection::new(frames, BytesMut::new(), PROGRESS_TIMEOUT);

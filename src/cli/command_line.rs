@@ -99,6 +99,12 @@ pub(super) enum CliCommand {
     /// Accept updates of the CAs and CRLs of services and authorizers.
     #[command(subcommand)]
     Service(service::ServiceCommand),
+    /// Print the public keys that verify assertions.
+    ///
+    /// Prints a JSON Web Key Set of all keys in `policy.assertion.signing_keys`. `nbf` is the time at
+    /// which a key begins to sign, in seconds since the Unix epoch. The running proxy serves the
+    /// same set at /.well-known/jwks.json of its admin address.
+    Jwks(ConfigFile),
     /// Print the algorithm and the fingerprints of keys.
     ///
     /// One private key has several public encodings. Each encoding has its own fingerprint, the

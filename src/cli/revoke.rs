@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::ValueHint;
 use data_encoding::BASE64URL_NOPAD;
+use keygate_core::jws::SigningKey;
 use keygate_core::printable::printable;
-use keygate_core::proof::RequestSigner;
 use keygate_core::spki::{self, Fingerprint, for_each_point_form};
 use keygate_core::tls::CertificateSummary;
 use serde_json::json;
@@ -58,7 +58,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let content = proof::read(&args.key)?;
     let key = proof::private_key(&args.key, &content)?;
     let failed = |error| CliError::file(&args.key, error);
-    let signer = RequestSigner::new(key.secret_der()).map_err(failed)?;
+    let signer = SigningKey::new(key.secret_der()).map_err(failed)?;
     let of_certificate = spki::of_certificate(&certificate).unwrap_or_default();
     let mut is_own = false;
     for_each_point_form(&signer.spki, |spki| is_own |= spki == of_certificate);

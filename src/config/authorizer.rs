@@ -70,6 +70,7 @@ impl AuthorizerConfig {
         let cas = trust_anchors.iter().chain(cas.iter().map(|ca| &ca.file));
         let clients = cas.chain(intermediates).chain(crls.iter().map(|crl| &crl.path));
         let secrets = self.webhooks.iter().map(|webhook| &webhook.secret);
+        let secrets = secrets.chain(self.policy.signing_keys().iter().map(|key| &key.file));
         tls.chain(clients).chain(secrets).map(PathBuf::as_path).collect()
     }
 }

@@ -10,10 +10,11 @@ use super::input::{Input, Taken, Takes};
 use super::keys::table;
 use super::texts::StatusHeader;
 use super::units::DurationText;
+use super::{AssertionConfig, SigningKeyConfig};
 
 table! {
     /// A policy with the values that it inherits from the global one.
-    pub(super) struct RawPolicy "The action for each verdict, for every service without its own value ([policy](policy.md)). `flag` serves the client and logs it. `header` does the same and sends the verdict to the upstream. `reject` rejects the client." {
+    pub(super) struct RawPolicy "The action for each verdict, for every service without its own value ([policy](policy.md)). `flag` serves the client and logs it. `header` does the same and sends the verdict to the upstream. `reject` rejects the client.", check {
         pub(super) on_cleared: Decision as Action<true> = "admit" => AtOnce
             "The key is in a filter, and the source of proofs does not know it. With `reject`, answers only ever make a verdict worse.",
         pub(super) on_confirmed: Decision as Action<false> = "reject" => AtOnce
@@ -36,6 +37,8 @@ table! {
             "`true`: a hit on a key of the service, of a trust anchor or of one of `intermediates` is a warning at the start instead of an error.",
         pub(super) header: HeaderName as StatusHeader = "Client-Key-Status" => NextRequest
             "Field that carries the verdict to the upstream, if any `on_…` of the service is `header`. A client's own copy is always removed. Names of fields that keygate writes, such as `X-Request-Id`, of fields that frame a message, and of a client's credentials, such as `Authorization`, are rejected, in any spelling. For an authorizer with `ext-authz` the name has at most six hyphens and underscores.",
+        /// Signed statements about clients.
+        pub(super) assertion: Option<AssertionConfig>,
     }
 }
 
@@ -51,6 +54,25 @@ pub struct PolicyConfig {
     pub allow_compromised_own_key: bool,
     /// Header that carries the verdict, if the policy requires one. Default: `Client-Key-Status`.
     pub header: HeaderName,
+    /// Signed statements about clients. Default: none.
+    pub assertion: Option<AssertionConfig>,
+}
+
+impl PolicyConfig {
+    /// The keys that sign statements about clients.
+    pub(crate) fn signing_keys(&self) -> &[SigningKeyConfig] {
+        self.assertion.as_ref().map_or(&[], |it| &it.signing_keys)
+    }
+}
+
+impl RawPolicy {
+    fn check(&mut self, input: &Input<'_>) {
+        let dashed = |it: &HeaderName| it.as_str().replace(|it: char| !it.is_alphanumeric(), "-");
+        if self.assertion.as_ref().is_some_and(|it| dashed(&it.header) == dashed(&self.header)) {
+            input
+                .report_at("assertion.header", "policy.header has the same name; give another one");
+        }
+    }
 }
 
 impl From<RawPolicy> for PolicyConfig {
@@ -66,8 +88,8 @@ impl From<RawPolicy> for PolicyConfig {
             judge: raw.judge,
             reject_with: raw.reject_with,
         };
-        let RawPolicy { evict_within, allow_compromised_own_key, header, .. } = raw;
-        Self { decisions, evict_within, allow_compromised_own_key, header }
+        let RawPolicy { evict_within, allow_compromised_own_key, header, assertion, .. } = raw;
+        Self { decisions, evict_within, allow_compromised_own_key, header, assertion }
     }
 }
 

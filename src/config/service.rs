@@ -67,6 +67,7 @@ impl ServiceConfig {
         let alternative = self.tls.alternative.iter();
         let own = own.chain(alternative.flat_map(|it| [&it.certificate, &it.private_key]));
         let own = own.chain(&self.tls.ticket_secret);
+        let own = own.chain(self.policy.signing_keys().iter().map(|key| &key.file));
         let ClientAuthConfig { trust_anchors, cas, intermediates, crls, .. } = &self.client_auth;
         let cas = trust_anchors.iter().chain(cas.iter().map(|ca| &ca.file));
         let crls = crls.iter().map(|crl| &crl.path);

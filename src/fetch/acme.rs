@@ -7,7 +7,7 @@ use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::http::request::Builder;
 use hyper::{Method, Response, StatusCode, header};
-use keygate_core::proof::RequestSigner;
+use keygate_core::jws::SigningKey;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -45,7 +45,7 @@ struct AcmeResponse {
 pub async fn revoke(
     config: &FetchConfig,
     resolver: Resolver,
-    signer: &RequestSigner,
+    key: &SigningKey,
     payload: &Value,
 ) -> Result<(), FetchError> {
     let client = FetchClient::new(config, resolver)?;
@@ -72,7 +72,7 @@ pub async fn revoke(
         let Some(nonce) = fresh.take() else {
             return Err(failed(&nonce_url, "no valid Replay-Nonce; try again later".to_owned()));
         };
-        let body = signer.sign(&nonce, &revoke_cert, payload);
+        let body = key.acme_request(&nonce, &revoke_cert, payload);
         let body = body.map_err(|_| failed(&revoke_url, "the key cannot sign".to_owned()))?;
         let response = request(&client, &revoke_url, Method::POST, &body).await?;
         let (status, body) = (response.status, response.body.trim_ascii());

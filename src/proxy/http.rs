@@ -227,7 +227,7 @@ fn check(
         body,
         in_flight.upload().cloned(),
         BodyLimits { max_size: limits.max_body_size, idle_timeout: limits.body_timeout },
-        http.open.status_header(),
+        http.open.own_names(),
         client.informational,
         in_flight.expects_continue,
     );

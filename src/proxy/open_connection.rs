@@ -9,21 +9,23 @@ pub(crate) mod state;
 pub(crate) mod tls_facts;
 
 use std::cell::{Cell, OnceCell, Ref, RefCell};
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use hyper::StatusCode;
-use hyper::header::{HeaderName, HeaderValue};
+use hyper::header::HeaderValue;
 use keygate_core::guard::{Decision, Depth, JudgedAt, Judgement, OpenQuestions, Verdict};
 use keygate_core::tls::{self, CertificateSummary, ClientIdentity, HandshakeResult};
+use keygate_core::unix_time;
 use keygate_wire::permit::ledger::{self, Holder};
 use keygate_wire::permit::{BufferClass, ClientKey};
 use tracing::info;
 
 use self::state::{Close, ConnectionKind, ConnectionState};
 use self::tls_facts::TlsFacts;
-use super::message::headers::key_status;
+use super::message::headers::{OwnNames, key_status};
 use crate::client_log::RefusalLog;
 use crate::config::{AlpnProtocol, Protocol};
 use crate::metrics::ServiceMetrics;
@@ -83,9 +85,11 @@ pub(crate) struct OpenConnection {
     pub(crate) client: ClientKey,
     judgement: RefCell<Judgement>,
     /// Removed from every request and its trailers.
-    status_header: RefCell<Rc<HeaderName>>,
+    own_names: RefCell<Rc<OwnNames>>,
     /// The value of the status header for the next request.
     key_status: RefCell<Option<HeaderValue>>,
+    /// The assertion of the last judgement, and the seconds since the Unix epoch in which it is used.
+    assertion: RefCell<Option<(HeaderValue, Range<u64>)>>,
     is_evicted: Cell<bool>,
     /// Set for a client that may send no more requests. A client may ignore GOAWAY and send
     /// requests until its connection is closed.
@@ -116,7 +120,8 @@ impl OpenConnection {
         Rc::new(Self {
             state: ConnectionState::new(&service.config.limits, kind),
             key_status: RefCell::new(key_status(&service.config, &judgement.verdict)),
-            status_header: RefCell::new(Rc::new(service.config.policy.header.clone())),
+            own_names: RefCell::new(Rc::new(OwnNames::new(&service.config.policy))),
+            assertion: RefCell::default(),
             service: RefCell::new(service),
             routes: RefCell::new(Arc::clone(snapshot.routes())),
             host: RefCell::default(),
@@ -175,9 +180,21 @@ impl OpenConnection {
         Some(fingerprint).filter(|fingerprint| !fingerprint.is_empty())
     }
 
-    /// The name of the status header in the service's configuration.
-    pub(crate) fn status_header(&self) -> Rc<HeaderName> {
-        Rc::clone(&self.status_header.borrow())
+    /// The names of the fields of the service's policy.
+    pub(crate) fn own_names(&self) -> Rc<OwnNames> {
+        Rc::clone(&self.own_names.borrow())
+    }
+
+    /// The assertion about a client with a certificate, if the service has assertions.
+    pub(crate) fn assertion(&self) -> Option<HeaderValue> {
+        let (service, now) = (self.service.borrow(), unix_time::now());
+        let assertions = service.assertions.as_ref()?;
+        let mut kept = self.assertion.borrow_mut();
+        if !kept.as_ref().is_some_and(|(_, fresh)| fresh.contains(&now)) {
+            let (leaf, summary) = (self.identity.leaf()?, self.client_summary()?);
+            *kept = Some(assertions.sign(now, leaf, summary, &self.judgement.borrow())?);
+        }
+        kept.as_ref().map(|(value, _)| value.clone())
     }
 
     /// The value of the status header; `None` if the policy sets none.
@@ -276,6 +293,7 @@ impl OpenConnection {
         }
         self.key_status.replace(key_status(&service.config, &judgement.verdict));
         let is_rejected = judgement.decision == Decision::Reject;
+        self.assertion.take();
         self.judgement.replace(judgement);
         if is_rejected {
             let judgement = self.judgement.borrow();
@@ -356,9 +374,7 @@ impl OpenConnection {
             self.routes.replace(Arc::clone(snapshot.routes()));
             self.host.take();
         }
-        if **self.status_header.borrow() != service.config.policy.header {
-            self.status_header.replace(Rc::new(service.config.policy.header.clone()));
-        }
+        self.own_names.replace(Rc::new(OwnNames::new(&service.config.policy)));
     }
 
     /// Drains the connection: requests in flight finish, new ones get `rejection`.

@@ -280,8 +280,11 @@ mod tests {
 
     fn get() -> OutgoingRequest {
         let limits = BodyLimits { max_size: None, idle_timeout: Duration::from_secs(1) };
-        let status_header = Rc::new(header::FORWARDED);
-        let body = RequestBody::new(Incoming::Empty, None, limits, status_header, None, false);
+        let own = Rc::new(crate::proxy::message::headers::OwnNames {
+            status: header::FORWARDED,
+            assertion: None,
+        });
+        let body = RequestBody::new(Incoming::Empty, None, limits, own, None, false);
         let request = Request::get("/").header(header::HOST, "a.example").body(body);
         Box::new(request.unwrap())
     }

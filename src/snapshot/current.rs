@@ -11,6 +11,7 @@ use keygate_core::tls::{ClientVerifier, ServerConfigs};
 use super::routes::Routes;
 use crate::config::{AuthorizerConfig, ListenAddress, Networks, Protocol, ServiceConfig};
 use crate::sources::LastQuestion;
+use crate::sources::assertion::Assertions;
 use crate::sources::webhook_keys::WebhookKeys;
 
 /// The snapshot in use. Loading it never blocks.
@@ -46,6 +47,8 @@ pub struct Service {
     /// TLS client configuration for the upstream, if it uses TLS. Snapshots share it while its
     /// files stay unchanged.
     pub upstream_tls: Option<Arc<rustls::ClientConfig>>,
+    /// Makes assertions about the clients of the service; `None` makes none.
+    pub(crate) assertions: Option<Assertions>,
 }
 
 /// One authorizer in one snapshot.
@@ -61,6 +64,8 @@ pub struct Authorizer {
     pub tls: Option<AskerTls>,
     /// The keys of the webhooks that ask.
     pub(crate) webhooks: WebhookKeys,
+    /// Makes assertions about the clients that are allowed; `None` makes none.
+    pub(crate) assertions: Option<Assertions>,
     /// When the authorizer was asked last.
     pub last_question: LastQuestion,
 }

@@ -42,6 +42,9 @@ pub struct Report {
     pub expiries: Vec<Expiry>,
     /// The conditions that an operator must mend although everything can be used.
     pub warnings: Vec<Warning>,
+    /// The public keys of assertions, as a JSON Web Key Set.
+    #[serde(skip)]
+    pub key_set: String,
     /// Why the state of filters, lists and CRLs could not be saved the last time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unsaved: Vec<String>,

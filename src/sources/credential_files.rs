@@ -9,14 +9,16 @@ use keygate_core::tls::CertificateRole;
 
 use crate::config::{
     AuthorizerConfig, BoundCa, ClientAuthMode, Config, CredentialOwner, CrlConfig, ExpiredCrl,
-    OpenAccess, Protocol, RevocationDepth, ServiceConfig, TlsConfig, UpstreamTlsConfig,
-    WebhookConfig,
+    OpenAccess, Protocol, RevocationDepth, ServiceConfig, SigningKeyConfig, TlsConfig,
+    UpstreamTlsConfig, WebhookConfig,
 };
 use crate::sources::client_keys::{CAS, TRUST_ANCHORS};
 use crate::sources::credential_unit::CredentialUnit;
 
 /// The configuration key that names the files with the secrets of webhooks.
 pub(super) const WEBHOOKS: &str = "webhooks";
+/// The configuration key that names the files with the keys that sign assertions.
+pub(super) const SIGNING_KEYS: &str = "policy.assertion.signing_keys";
 
 /// The certificate and key files of a service or an authorizer, and how they are used.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +38,8 @@ pub(crate) struct CredentialFiles<'a> {
     pub(super) asker_ca: Option<&'a Path>,
     /// The webhooks of step-ca, each with the file of its secret.
     pub(super) webhooks: &'a [WebhookConfig],
+    /// The keys that sign assertions.
+    pub(super) signing_keys: &'a [SigningKeyConfig],
     /// The CAs of clients; an authorizer may trust the verification of the host instead.
     pub(super) trust_anchors: Option<&'a Path>,
     /// The CAs of clients that may vouch for some names only.
@@ -82,6 +86,7 @@ impl<'a> CredentialFiles<'a> {
             (CredentialUnit::ClientCa, self.cas().next().is_some()),
             (CredentialUnit::Crls, !self.crls.is_empty()),
             (CredentialUnit::Server, self.server.is_some()),
+            (CredentialUnit::SigningKeys, !self.signing_keys.is_empty()),
             (CredentialUnit::TicketSecret, self.ticket_secret.is_some()),
             (CredentialUnit::Upstream, self.upstream.is_some()),
             (CredentialUnit::Webhooks, !self.webhooks.is_empty()),
@@ -121,6 +126,7 @@ impl<'a> CredentialFiles<'a> {
     pub(super) fn key_of(&self, role: CertificateRole) -> &'static str {
         match role {
             CertificateRole::AlternativeServer => "tls.alternative.certificate",
+            CertificateRole::Assertion => SIGNING_KEYS,
             CertificateRole::Intermediate => "client_auth.intermediates",
             CertificateRole::Server => "tls.certificate",
             CertificateRole::TrustAnchor => {
@@ -137,6 +143,7 @@ impl<'a> CredentialFiles<'a> {
             CertificateRole::AlternativeServer => {
                 self.alternative.map(|(certificate, _)| certificate)
             }
+            CertificateRole::Assertion => None,
             CertificateRole::Intermediate => self.intermediates,
             CertificateRole::Server => self.server.map(|(certificate, _)| certificate),
             CertificateRole::TrustAnchor => {
@@ -188,6 +195,7 @@ fn files_of_service(config: &ServiceConfig) -> CredentialFiles<'_> {
         server_names: &config.server_names,
         asker_ca: None,
         webhooks: &[],
+        signing_keys: config.policy.signing_keys(),
         trust_anchors: clients.trust_anchors.as_deref(),
         bound_cas: &clients.cas,
         policy: &config.policy.decisions,
@@ -216,6 +224,7 @@ fn files_of_authorizer(config: &AuthorizerConfig) -> CredentialFiles<'_> {
         server_names: &[],
         asker_ca: tls.and_then(|tls| tls.client_ca.as_deref()),
         webhooks: &config.webhooks,
+        signing_keys: config.policy.signing_keys(),
         trust_anchors: clients.trust_anchors.as_deref(),
         bound_cas: &clients.cas,
         policy: &config.policy.decisions,

@@ -10,6 +10,7 @@ use keygate_core::tls::CrlMarks;
 use keygate_core::unix_time;
 use tracing::warn;
 
+use super::assertion::SigningKeys;
 use super::client_auth::{Attempt, ClientAuth, KnownClients, PartialUpdate};
 use super::client_gates::{ClientGates, ClientUpdate};
 use super::credential_files::{CredentialFiles, CredentialTable};
@@ -189,6 +190,12 @@ impl Source for CredentialSource {
                 |files, _| read_asker_ca(files),
             ),
             self.refresh_unit(
+                CredentialUnit::SigningKeys,
+                now,
+                |it| &mut it.signing_keys,
+                |files, before| SigningKeys::read(files, before, now),
+            ),
+            self.refresh_unit(
                 CredentialUnit::TicketSecret,
                 now,
                 |it| &mut it.ticket_secret,
@@ -213,7 +220,7 @@ impl Source for CredentialSource {
 
     fn paths(&self) -> impl Iterator<Item = &PathBuf> {
         let it = &self.credentials;
-        let own = [it.server.paths(), it.alternative.paths()];
+        let own = [it.server.paths(), it.alternative.paths(), it.signing_keys.paths()];
         let others = [it.asker_ca.paths(), it.clients.paths(), it.upstream.paths()];
         own.into_iter().chain(others).chain([it.webhooks.paths()]).flatten()
     }

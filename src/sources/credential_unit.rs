@@ -3,7 +3,7 @@
 use tracing::warn;
 
 use super::client_keys::CRLS;
-use super::credential_files::WEBHOOKS;
+use super::credential_files::{SIGNING_KEYS, WEBHOOKS};
 use super::load_error::LoadError;
 use super::load_errors::LoadErrors;
 use super::rejection_reason::RejectionReason;
@@ -25,6 +25,8 @@ labels! {
         Crls = "crls",
         /// The own certificate and its private key.
         Server = "server",
+        /// The keys that sign assertions.
+        SigningKeys = "signing_keys",
         /// The secrets of shared session tickets.
         TicketSecret = "ticket_secret",
         /// The CAs of the upstream, the client certificate for it and its private key.
@@ -42,6 +44,7 @@ impl CredentialUnit {
     fn from_key(key: &str) -> Self {
         match key {
             CRLS => Self::Crls,
+            SIGNING_KEYS => Self::SigningKeys,
             WEBHOOKS => Self::Webhooks,
             "tls.client_ca" => Self::AskerCa,
             TICKET_SECRET => Self::TicketSecret,
@@ -113,6 +116,7 @@ impl RejectedUnit {
             | CredentialUnit::AskerCa
             | CredentialUnit::ClientCa
             | CredentialUnit::Server
+            | CredentialUnit::SigningKeys
             | CredentialUnit::TicketSecret
             | CredentialUnit::Upstream
             | CredentialUnit::Webhooks => {

@@ -74,6 +74,7 @@ impl Expiry {
     ) -> Self {
         let kind = match role {
             CertificateRole::AlternativeServer => "alternative certificate",
+            CertificateRole::Assertion => "signing key",
             CertificateRole::Intermediate => "intermediate CA of clients",
             CertificateRole::Server => "certificate",
             CertificateRole::TrustAnchor => "CA of clients",

@@ -114,6 +114,9 @@ pub enum CredentialError {
     /// The secret of a webhook cannot be used.
     #[error("not the base64 of 16 bytes or more; write the signing secret of the webhook alone")]
     Secret,
+    /// A key that signs assertions cannot be used.
+    #[error("{0}")]
+    SigningKey(&'static str),
     /// The secrets of shared session tickets cannot be used.
     #[error(transparent)]
     TicketSecrets(#[from] TicketSecretsError),
@@ -177,7 +180,9 @@ impl CredentialError {
             Self::Content(TlsFileError::CrlMissing { .. }) => RejectionReason::Issuer,
             Self::Content(TlsFileError::KeyMismatch) => RejectionReason::Key,
             Self::Content(_) if key == CRLS => RejectionReason::Encoding,
-            Self::Content(_) | Self::Secret | Self::TicketSecrets(_) => RejectionReason::Content,
+            Self::Content(_) | Self::Secret | Self::SigningKey(_) | Self::TicketSecrets(_) => {
+                RejectionReason::Content
+            }
             Self::NotDownloaded(_) | Self::Read(_) => RejectionReason::Io,
             Self::Waits(_) => RejectionReason::NewHits,
         }

@@ -13,6 +13,7 @@ use keygate_core::tls::{
 use rustls::ClientConfig;
 use rustls::pki_types::CertificateDer;
 
+use super::assertion::SigningKeys;
 use super::client_auth::{ClientAuth, KnownClients};
 use super::client_gates::{ClientGates, load_clients};
 use super::credential_files::CredentialFiles;
@@ -43,6 +44,8 @@ pub(crate) struct ServiceCredentials {
     pub(super) clients: LastGood<ClientAuth>,
     /// The secrets of shared session tickets.
     pub(super) ticket_secret: LastGood<Option<TicketSecretFile>>,
+    /// The keys that sign assertions.
+    pub(crate) signing_keys: LastGood<SigningKeys>,
     /// The credentials for the upstream; `None` if it does not use TLS.
     pub(crate) upstream: LastGood<Option<UpstreamCredentials>>,
     /// Verifies client certificates against the CAs and CRLs; `None` for an authorizer that trusts
@@ -97,10 +100,15 @@ impl ServiceCredentials {
         let askers = both(asker_ca, webhooks);
         let secret = files.ticket_secret.into_iter().map(ToOwned::to_owned).collect();
         let secret = load(secret, context, || TicketSecretFile::read(files));
-        let own = both(server, secret);
+        let nothing = SigningKeys::default();
+        let known_keys = before.map_or(&nothing, |(before, _)| before.signing_keys.get());
+        let read = || SigningKeys::read(files, known_keys, context.now);
+        let paths = files.signing_keys.iter().map(|key| key.file.clone()).collect();
+        let signing_keys = load(paths, context, read);
+        let own = both(server, both(secret, signing_keys));
         let loaded = both(both(own, clients), both(upstream, askers))?;
         let ((own, (clients, rejection)), (upstream, askers)) = loaded;
-        let ((server, alternative), ticket_secret) = own;
+        let ((server, alternative), (ticket_secret, signing_keys)) = own;
         let (asker_ca, webhooks) = askers;
         let client_verifier = None;
         let mut credentials = Self {
@@ -110,6 +118,7 @@ impl ServiceCredentials {
             webhooks,
             clients,
             ticket_secret,
+            signing_keys,
             upstream,
             client_verifier,
         };

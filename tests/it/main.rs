@@ -51,6 +51,7 @@ mod admission {
 mod authorizers {
     mod asker_tls;
     mod askers;
+    mod assertion;
     mod bound_cas;
     mod caddy;
     mod configuration;
@@ -148,6 +149,8 @@ mod fleet {
 }
 
 mod http {
+    mod assertion;
+    mod assertion_verifiers;
     mod cut_short;
     mod headers;
     mod hibernation;

@@ -12,6 +12,7 @@
 mod support;
 
 mod answers;
+mod assertions;
 mod authorizers;
 mod blocklists;
 mod drained_instances;

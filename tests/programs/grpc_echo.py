@@ -12,6 +12,9 @@ def unary(request, context):
     if request == b"fail":
         context.set_trailing_metadata((("x-why", "asked for"),))
         context.abort(grpc.StatusCode.FAILED_PRECONDITION, "as you wish")
+    if request == b"assertions":
+        fields = context.invocation_metadata()
+        return " ".join(it.value for it in fields if it.key == "keygate-assertion").encode()
     return request
 
 
@@ -47,6 +50,7 @@ def call(target, ca, certificate, key):
             assert error.code() == grpc.StatusCode.FAILED_PRECONDITION, error
             assert error.details() == "as you wish", error
             assert ("x-why", "asked for") in [tuple(it) for it in error.trailing_metadata()], error
+        print("assertions:", unary(b"assertions", timeout=20).decode())
         # Each message gets its response before the next is sent.
         sent = []
 

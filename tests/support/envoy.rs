@@ -64,7 +64,7 @@ impl Envoy {
         upstream: SocketAddr,
         change: impl FnOnce(String) -> String,
     ) -> Option<Self> {
-        let program = program()?;
+        program()?;
         let address = reserved_address();
         let log = directory.join("envoy-access.log");
         let path = |file: &str| directory.join(file).display().to_string();
@@ -82,8 +82,14 @@ impl Envoy {
             text = text.replace(documented, &used);
         }
         text = text.replace("/var/log/envoy/edge.log", log.to_str().unwrap());
+        Self::run(&change(text), directory, address)
+    }
+
+    /// Starts with a configuration that listens on `address`. The files are in `directory`.
+    pub fn run(text: &str, directory: &Path, address: SocketAddr) -> Option<Self> {
+        let (program, log) = (program()?, directory.join("envoy-access.log"));
         let configuration = directory.join("envoy.yaml");
-        std::fs::write(&configuration, change(text)).unwrap();
+        std::fs::write(&configuration, text).unwrap();
         let mut command = Command::new(program);
         command
             .args(["--concurrency", "1", "--disable-hot-restart", "--log-level", "warn"])

@@ -119,13 +119,14 @@ pub fn with(example: &Table, key: &str, value: Option<Value>) -> Table {
     let mut table = &mut changed;
     for name in tables.split('.').filter(|name| !name.is_empty()) {
         let inner = table.entry(name).or_insert_with(|| match name {
-            "cas" | "webhooks" => Value::Array(Vec::new()),
+            "cas" | "signing_keys" | "webhooks" => Value::Array(Vec::new()),
             _ => Value::Table(Table::new()),
         });
         if let Value::Array(tables) = &mut *inner
             && tables.is_empty()
         {
             let first = match name {
+                "signing_keys" => "file = \"a.key\"",
                 "webhooks" => "id = \"a\"\nsecret = \"a.secret\"",
                 _ => "file = \"ca.pem\"\nspiffe = [\"example.org\"]",
             };

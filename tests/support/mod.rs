@@ -19,6 +19,7 @@
 )]
 
 pub mod asker;
+pub mod assertion;
 pub mod attacked;
 pub mod authorizer;
 pub mod blocklist;

@@ -194,6 +194,11 @@ impl Proxy {
         Self::new().servers(&[url.to_string()])
     }
 
+    /// The address of the origin, for further services.
+    pub fn origin_address(&self) -> std::net::SocketAddr {
+        self.origin.address()
+    }
+
     /// Starts the proxy and waits until it is ready.
     pub fn start(self) -> Running {
         let Self { pki, good, lost, origin, configuration } = self;

@@ -13,6 +13,7 @@
 //! | [`spki`] | public keys in certificates and files, their related encodings, fingerprints |
 //! | [`badkeys`] | the badkeys blocklist: reading and look-up |
 //! | [`signature`] | minisign signatures of files |
+//! | [`jws`] | signatures of JOSE with a private key |
 //! | [`proof`] | proofs of compromise: statements signed with the compromised key |
 //! | [`guard`] | verdicts and decisions: [`guard::Guard::judge`] and [`guard::Policy::decide`] |
 //! | [`tls`] | [`tls::KeyVerifier`] for any rustls server, sessions, the identity of a client |
@@ -22,6 +23,7 @@
 pub mod badkeys;
 pub mod guard;
 pub mod json;
+pub mod jws;
 mod named;
 pub mod pkbf;
 pub mod printable;

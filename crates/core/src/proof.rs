@@ -9,12 +9,10 @@
 mod algorithm;
 mod create;
 mod form;
-mod request;
 
 use aws_lc_rs::signature::ParsedPublicKey;
 
 pub use self::create::{CreateError, CreatedProof, create};
-pub use self::request::RequestSigner;
 
 use self::algorithm::{RsaKeys, SignatureAlgorithm};
 use self::form::ProofForm;

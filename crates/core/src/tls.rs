@@ -37,7 +37,7 @@ pub use self::{
     certificate::{CertificateRole, CertificateSummary},
     client_config::client_config,
     client_verifier::PresentedPath,
-    credentials::{Credentials, credentials, key_pair, private_key, uncovered_names},
+    credentials::{Credentials, credentials, key_der, key_pair, private_key, uncovered_names},
     crls::{
         CrlError, CrlIssuers, CrlLoader, CrlMark, CrlMarks, CrlNumber, CrlUpdate, CrlVersion,
         CrlWarning, Crls, IntermediateError, MAX_CLOCK_SKEW, RevocationList, issued_any,

@@ -13,15 +13,18 @@ use super::messages::{
 };
 use crate::ask::denial::DenialBody;
 use crate::ask::question::Answer;
+use crate::config::PolicyConfig;
 
 /// Codes of `google.rpc.Code`.
 const OK: i32 = 0;
 const PERMISSION_DENIED: i32 = 7;
 
-/// The status header, in its own spelling and in the others that a client could send.
+/// The status header and the header with the assertion, in their own spellings and in the others
+/// that a client could send.
 #[derive(Debug)]
-pub(crate) struct StatusHeader {
+pub(crate) struct OwnHeaders {
     name: Bytes,
+    assertion: Option<Bytes>,
     /// Every spelling with an underscore. Envoy passes on a field that is not named.
     others: Vec<Bytes>,
     /// The encoded [`OkHttpResponse`] with the last value. Most answers have the value of clean
@@ -29,8 +32,21 @@ pub(crate) struct StatusHeader {
     ok_response: RefCell<Option<(HeaderValue, Bytes)>>,
 }
 
-impl StatusHeader {
-    pub(crate) fn new(name: &HeaderName) -> Self {
+impl OwnHeaders {
+    pub(crate) fn new(policy: &PolicyConfig) -> Self {
+        let assertion = policy.assertion.as_ref().map(|it| &it.header);
+        let names = std::iter::once(&policy.header).chain(assertion);
+        let own = |name: &HeaderName| Bytes::copy_from_slice(name.as_str().as_bytes());
+        Self {
+            name: own(&policy.header),
+            assertion: assertion.map(own),
+            others: names.flat_map(Self::others).collect(),
+            ok_response: RefCell::default(),
+        }
+    }
+
+    /// The other spellings of a name.
+    fn others(name: &HeaderName) -> Vec<Bytes> {
         let dashes = |byte: &u8| matches!(byte, b'-' | b'_');
         let mut spellings = vec![Vec::with_capacity(name.as_str().len())];
         for byte in name.as_str().bytes() {
@@ -44,11 +60,7 @@ impl StatusHeader {
             }
         }
         spellings.retain(|spelling| spelling != name.as_str().as_bytes());
-        Self {
-            name: Bytes::copy_from_slice(name.as_str().as_bytes()),
-            others: spellings.into_iter().map(Bytes::from).collect(),
-            ok_response: RefCell::default(),
-        }
+        spellings.into_iter().map(Bytes::from).collect()
     }
 
     /// The header with a value that replaces a client's own.
@@ -57,16 +69,26 @@ impl StatusHeader {
         HeaderValueOption::replacing(self.name.clone(), status)
     }
 
-    /// The encoded [`OkHttpResponse`] with the header in place of every spelling of a client's own.
+    /// The encoded [`OkHttpResponse`] with the headers in place of every spelling of a client's own.
     fn ok_response(&self, answer: &Answer) -> Bytes {
         let mut last = self.ok_response.borrow_mut();
         match &*last {
-            Some((status, encoded)) if *status == answer.status => encoded.clone(),
+            // Each client has an assertion of its own.
+            Some((status, encoded)) if *status == answer.status && self.assertion.is_none() => {
+                encoded.clone()
+            }
             Some(_) | None => {
-                let response = OkHttpResponse {
-                    headers: vec![self.with(answer)],
-                    headers_to_remove: self.others.clone(),
-                };
+                let (mut headers, mut headers_to_remove) =
+                    (vec![self.with(answer)], self.others.clone());
+                match &answer.assertion {
+                    Some((name, value)) => {
+                        let pair = [name.as_str().as_bytes(), value.as_bytes()];
+                        let [name, value] = pair.map(Bytes::copy_from_slice);
+                        headers.push(HeaderValueOption::replacing(name, value));
+                    }
+                    None => headers_to_remove.extend(self.assertion.clone()),
+                }
+                let response = OkHttpResponse { headers, headers_to_remove };
                 let encoded = Bytes::from(response.encode_to_vec());
                 *last = Some((answer.status.clone(), encoded.clone()));
                 encoded
@@ -79,7 +101,7 @@ impl StatusHeader {
 pub(super) fn encode(
     answer: &Answer,
     fingerprint: Option<Fingerprint>,
-    header: &StatusHeader,
+    header: &OwnHeaders,
     body: impl FnOnce() -> DenialBody,
 ) -> Bytes {
     let mut response = CheckResponse {
@@ -133,10 +155,18 @@ mod tests {
     use keygate_wire::grpc;
 
     use super::*;
+    use crate::config::example::{MINIMAL, parse};
+
+    /// The headers of a policy with this status header.
+    fn headers(status: &str) -> OwnHeaders {
+        let mut policy = parse(MINIMAL).unwrap().services.remove(0).policy;
+        policy.header = status.parse().unwrap();
+        OwnHeaders::new(&policy)
+    }
 
     #[test]
     fn each_answer_has_its_own_status() {
-        let header = StatusHeader::new(&"Client-Key-Status".parse().unwrap());
+        let header = headers("Client-Key-Status");
         for status in ["clean", "unchecked", "unchecked", "clean"] {
             let answer = Answer {
                 decision: Decision::Annotate,
@@ -144,6 +174,7 @@ mod tests {
                 status: HeaderValue::from_static(status),
                 reason: None,
                 filter: None,
+                assertion: None,
                 is_temporary: false,
             };
             let message = encode(&answer, None, &header, || DenialBody::new("", None));
@@ -157,13 +188,13 @@ mod tests {
 
     #[test]
     fn every_spelling_of_the_header_but_its_own_is_removed() {
-        let header = StatusHeader::new(&"Client-Key-Status".parse().unwrap());
+        let header = headers("Client-Key-Status");
         assert_eq!(header.name, "client-key-status");
         let mut others = header.others;
         others.sort();
         assert_eq!(others, ["client-key_status", "client_key-status", "client_key_status"]);
-        assert!(StatusHeader::new(&"verdict".parse().unwrap()).others.is_empty());
-        let own = StatusHeader::new(&"x_verdict".parse().unwrap());
+        assert!(headers("verdict").others.is_empty());
+        let own = headers("x_verdict");
         assert_eq!((own.name, own.others), ("x_verdict".into(), vec!["x-verdict".into()]));
     }
 }

@@ -15,7 +15,7 @@ use rustls::pki_types::CertificateDer;
 use smallvec::SmallVec;
 
 use super::check_request::{CertificateAttribute, DescribedClient};
-use super::check_response::{self, StatusHeader};
+use super::check_response::{self, OwnHeaders};
 use super::messages::{self, HealthCheckRequest, HealthCheckResponse};
 use super::status::CallError;
 use crate::ask::connection::AskConnection;
@@ -68,8 +68,8 @@ fn is_grpc(headers: &HeaderMap) -> bool {
 /// The methods of both services, on one connection.
 pub(super) struct ExtAuthz {
     asker: Rc<AskConnection>,
-    /// The status header of the configuration in use.
-    header: RefCell<Option<(Arc<AuthorizerConfig>, Rc<StatusHeader>)>>,
+    /// The headers of the configuration in use.
+    header: RefCell<Option<(Arc<AuthorizerConfig>, Rc<OwnHeaders>)>>,
 }
 
 impl ExtAuthz {
@@ -124,13 +124,13 @@ impl ExtAuthz {
         })
     }
 
-    /// The status header in `config`.
-    fn header(&self, config: &Arc<AuthorizerConfig>) -> Rc<StatusHeader> {
+    /// The headers in `config`.
+    fn header(&self, config: &Arc<AuthorizerConfig>) -> Rc<OwnHeaders> {
         let mut header = self.header.borrow_mut();
         match &*header {
             Some((known, header)) if Arc::ptr_eq(known, config) => Rc::clone(header),
             Some(_) | None => {
-                let made = Rc::new(StatusHeader::new(&config.policy.header));
+                let made = Rc::new(OwnHeaders::new(&config.policy));
                 *header = Some((Arc::clone(config), Rc::clone(&made)));
                 made
             }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use h2::server::SendResponse;
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
-use keygate_wire::fields::date_now;
+use keygate_wire::fields::{date_now, push_line};
 use serde_json::Value;
 
 use super::head::RequestMethod;
@@ -17,8 +17,8 @@ use crate::ask::question::Answer;
 /// A response, before it is written in the form of a protocol.
 #[derive(Debug)]
 pub(super) struct HttpAnswer {
-    status_header: HeaderName,
-    status: HeaderValue,
+    /// The status header, and the assertion.
+    fields: [Option<(HeaderName, HeaderValue)>; 2],
     /// Time for which the host may use the answer for further questions; zero: not at all.
     cache_for: Duration,
     /// Whether the response has status 403.
@@ -56,8 +56,7 @@ impl HttpAnswer {
             )
         };
         Self {
-            status_header: status_header.clone(),
-            status: answer.status,
+            fields: [Some((status_header.clone(), answer.status)), answer.assertion],
             cache_for,
             is_denial: body.is_some(),
             body,
@@ -68,8 +67,7 @@ impl HttpAnswer {
     /// A response with status 200, whose body in JSON says whether the answer is "allowed".
     pub(super) fn in_body(answer: &Answer, status_header: &HeaderName, body: &Value) -> Self {
         Self {
-            status_header: status_header.clone(),
-            status: answer.status.clone(),
+            fields: [Some((status_header.clone(), answer.status.clone())), None],
             cache_for: Duration::ZERO,
             is_denial: false,
             body: Some(DenialBody::json(body.to_string())),
@@ -80,16 +78,12 @@ impl HttpAnswer {
     /// Adds the response to `output`.
     pub(super) fn write(&self, method: RequestMethod, next: NextRequest, output: &mut Vec<u8>) {
         let line = if self.is_denial { "HTTP/1.1 403 Forbidden" } else { "HTTP/1.1 200 OK" };
-        for part in [
-            line.as_bytes(),
-            b"\r\n",
-            self.status_header.as_str().as_bytes(),
-            b": ",
-            self.status.as_bytes(),
-            b"\r\ndate: ",
-        ] {
-            output.extend_from_slice(part);
+        output.extend_from_slice(line.as_bytes());
+        output.extend_from_slice(b"\r\n");
+        for (name, value) in self.fields.iter().flatten() {
+            push_line(output, name, value);
         }
+        output.extend_from_slice(b"date: ");
         let date = date_now();
         output.extend_from_slice(date.as_ref().map_or(b"", |date| date.as_bytes()));
         match self.cache_for.as_secs() {
@@ -140,7 +134,7 @@ impl HttpAnswer {
             fields.insert(header::CONTENT_LENGTH, HeaderValue::from(text.len()));
             Bytes::from(text)
         });
-        fields.insert(self.status_header, self.status);
+        fields.extend(self.fields.into_iter().flatten());
         if self.is_denial {
             *response.status_mut() = StatusCode::FORBIDDEN;
         }

@@ -147,6 +147,9 @@ fn set_variables(
     ack.set(scope, ACTION, answer.decision.as_str());
     ack.set(scope, "verdict", answer.verdict.as_str());
     ack.set(scope, "status", answer.status.to_str().unwrap_or(answer.verdict.as_str()));
+    if let Some(Ok(assertion)) = answer.assertion.as_ref().map(|(_, value)| value.to_str()) {
+        ack.set(scope, "assertion", assertion);
+    }
     match fingerprint {
         Some(fingerprint) => ack.set(scope, "fingerprint", &fingerprint.to_string()),
         // A session may have the variable of an earlier question.

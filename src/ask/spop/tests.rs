@@ -23,6 +23,7 @@ fn admit(_: &ClientQuestion<'_>) -> Answer {
         status: HeaderValue::from_static("clean"),
         reason: None,
         filter: None,
+        assertion: None,
         is_temporary: false,
     }
 }

@@ -12,7 +12,7 @@ use crate::config::{
     AuthorizerConfig, AuthorizerProtocol, CertificateSource, ClientChecks, ListenAddress,
 };
 
-/// Maximum number of hyphens and underscores in the status header with `ext-authz`. Each answer
+/// Maximum number of hyphens and underscores in a header with `ext-authz`. Each answer
 /// names every spelling of it for Envoy to remove: 63 with six hyphens.
 const MAX_SEPARATORS: usize = 6;
 
@@ -36,15 +36,20 @@ impl Takes for AuthorizerConfig {
         }
         who_may_ask(input, &raw);
         if raw.protocol == AuthorizerProtocol::ExtAuthz {
-            spellings(input, raw.policy.header.as_str());
+            spellings(input, "policy.header", raw.policy.header.as_str());
+            if let Some(assertion) = &raw.policy.assertion {
+                spellings(input, "policy.assertion.header", assertion.header.as_str());
+            }
         }
         webhooks(input, &raw);
         let is_http = raw.protocol == AuthorizerProtocol::Http;
+        let is_about_clients = raw.protocol.stage() == JudgedAt::Asked;
         for (key, has_effect) in [
             ("address_from", is_http),
             ("cache_for", is_http),
             ("webhooks", raw.protocol == AuthorizerProtocol::StepCa),
-            ("client_auth", raw.protocol.stage() == JudgedAt::Asked),
+            ("client_auth", is_about_clients),
+            ("policy.assertion", is_about_clients),
         ] {
             if input.sets(key) && !has_effect {
                 let protocol = raw.protocol.as_str();
@@ -52,6 +57,8 @@ impl Takes for AuthorizerConfig {
                 input.report_at(key, problem);
             }
         }
+        // No request follows a question about a key.
+        raw.policy.assertion = raw.policy.assertion.filter(|_| is_about_clients);
         Ok(Self {
             name: raw.name,
             listen: raw.listen,
@@ -118,15 +125,15 @@ fn webhooks(input: &Input<'_>, raw: &RawAuthorizer) {
     }
 }
 
-/// Checks that an answer can name every spelling of the status header.
-fn spellings(input: &Input<'_>, header: &str) {
+/// Checks that an answer can name every spelling of the `header` at this key.
+fn spellings(input: &Input<'_>, key: &str, header: &str) {
     let separators = header.bytes().filter(|byte| matches!(byte, b'-' | b'_')).count();
     if separators > MAX_SEPARATORS {
         let problem = format!(
             "{} has {separators} hyphens and underscores, and Envoy must remove each of its spellings; give a name with at most {MAX_SEPARATORS}",
             quoted(header)
         );
-        input.report_at("policy.header", problem);
+        input.report_at(key, problem);
     }
 }
 

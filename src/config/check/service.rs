@@ -31,6 +31,7 @@ impl ServiceConfig {
             Protocol::Http => {}
             Protocol::Tcp => {
                 without_http(input, &self.policy.decisions);
+                self.policy.assertion = None;
                 self.tls.alpn.clear();
             }
         }
@@ -71,7 +72,7 @@ fn servers_of_protocol(input: &Input<'_>, upstream: &mut UpstreamConfig, protoco
 
 /// Rejects settings for HTTP of a TCP service.
 fn without_http(input: &Input<'_>, policy: &Policy) {
-    for key in ["tls.alpn", "upstream.health_check.path"] {
+    for key in ["tls.alpn", "upstream.health_check.path", "policy.assertion"] {
         if input.sets(key) {
             input.report_at(key, "has no effect with protocol = \"tcp\"; remove it");
         }

@@ -4,15 +4,15 @@ use std::net::Ipv6Addr;
 
 use h2::ext::Protocol;
 use hyper::body::Body;
-use hyper::header::{HeaderName, HeaderValue};
+use hyper::header::HeaderValue;
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, StatusCode, Uri, Version, header};
 use keygate_wire::fields;
 use keygate_wire::incoming::Incoming;
 
 use super::in_flight::HttpConnection;
-use crate::proxy::message::headers;
 use crate::proxy::message::headers::own_fields::OwnFields;
+use crate::proxy::message::headers::{self, OwnNames};
 
 /// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,8 +52,8 @@ pub(crate) fn prepare(
     let host = http.host_of(parts, present)?;
     parts.uri = origin_form(std::mem::take(&mut parts.uri));
     check_target(parts)?;
-    let status_header = http.open.status_header();
-    let purpose = rewrite_headers(&status_header, parts, body, present, content_length);
+    let names = http.open.own_names();
+    let purpose = rewrite_headers(&names, parts, body, present, content_length);
     if !keeps_host {
         parts.headers.insert(header::HOST, host.clone());
     }
@@ -61,7 +61,9 @@ pub(crate) fn prepare(
     let own_fields = OwnFields {
         annotations: http.annotations(),
         host,
-        status: http.open.key_status().map(|status| (status_header, status)),
+        names,
+        status: http.open.key_status(),
+        assertion: http.open.assertion(),
         request_id,
     };
     Ok((purpose, own_fields))
@@ -152,7 +154,7 @@ fn check_connect(parts: &Parts) -> Result<(), StatusCode> {
 
 /// Removes the fields that must not reach the upstream, and sets those that a proxy must set.
 fn rewrite_headers(
-    status_header: &HeaderName,
+    names: &OwnNames,
     parts: &mut Parts,
     body: &Incoming,
     present: PresentFields,
@@ -163,7 +165,7 @@ fn rewrite_headers(
     // The only member of `TE` that a proxy may forward.
     let accepts_trailers = present.te && fields::has_token(headers, &header::TE, "trailers");
     fields::remove_hop_by_hop(headers);
-    headers::remove_identity(headers, status_header);
+    headers::remove_identity(headers, names);
     if present.content_length {
         headers.remove(header::CONTENT_LENGTH);
     }

@@ -20,8 +20,8 @@ use keygate_wire::upload::{ClientFault, Upload};
 
 use crate::config::ServerConfig;
 use crate::metrics::{Label, UpstreamFailure};
-use crate::proxy::message::headers;
 use crate::proxy::message::headers::own_fields::OwnFields;
+use crate::proxy::message::headers::{self, OwnNames};
 use crate::traces::FailedAttempts;
 
 /// A request on its way to the upstream. Boxed, because it is handed on often and its size would be
@@ -114,7 +114,7 @@ pub(crate) struct RequestBody {
     pieces: JoinedPieces<HttpError>,
     /// `None` if the body is empty.
     pub(crate) upload: Option<RequestUpload>,
-    status_header: Rc<HeaderName>,
+    own_names: Rc<OwnNames>,
     /// How many more bytes `max_body_size` allows.
     remaining: Option<u64>,
     idle_timeout: IdleTimeout,
@@ -142,7 +142,7 @@ impl RequestBody {
         incoming: Incoming,
         upload: Option<RequestUpload>,
         limits: BodyLimits,
-        status_header: Rc<HeaderName>,
+        own_names: Rc<OwnNames>,
         informational: Option<InformationalSender>,
         expects_continue: bool,
     ) -> Self {
@@ -150,7 +150,7 @@ impl RequestBody {
             incoming: Some(incoming),
             pieces: JoinedPieces::default(),
             upload,
-            status_header,
+            own_names,
             remaining: limits.max_size,
             idle_timeout: IdleTimeout::new(limits.idle_timeout),
             informational,
@@ -193,7 +193,7 @@ impl RequestBody {
             incoming: None,
             pieces: JoinedPieces::default(),
             upload: None,
-            status_header: Rc::clone(&self.status_header),
+            own_names: Rc::clone(&self.own_names),
             remaining: self.remaining,
             idle_timeout: self.idle_timeout.restarted(),
             informational: self.informational.clone(),
@@ -278,7 +278,7 @@ impl Body for RequestBody {
             this.end();
         }
         if let Some(trailers) = frame.trailers_mut() {
-            headers::remove_identity(trailers, &this.status_header);
+            headers::remove_identity(trailers, &this.own_names);
             fields::remove_forbidden_trailers(trailers);
         }
         Poll::Ready(Some(Ok(frame)))

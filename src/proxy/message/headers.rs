@@ -14,10 +14,25 @@ use hyper::header::{HeaderName, HeaderValue};
 use keygate_core::guard::Verdict;
 
 use self::own_fields::X_REQUEST_ID;
-use crate::config::ServiceConfig;
+use crate::config::{PolicyConfig, ServiceConfig};
+
+/// The names of the fields of a service's policy, which are removed from each request.
+#[derive(Debug)]
+pub(crate) struct OwnNames {
+    pub(crate) status: HeaderName,
+    /// The field with the assertion; `None` without assertions.
+    pub(crate) assertion: Option<HeaderName>,
+}
+
+impl OwnNames {
+    pub(crate) fn new(policy: &PolicyConfig) -> Self {
+        let assertion = policy.assertion.as_ref().map(|it| it.header.clone());
+        Self { status: policy.header.clone(), assertion }
+    }
+}
 
 /// Fields that carry identity in the dialect of keygate or of another proxy.
-const IDENTITY: [&str; 24] = [
+const IDENTITY: [&str; 25] = [
     "cf-connecting-ip",
     "client-cert",
     "client-cert-chain",
@@ -26,6 +41,7 @@ const IDENTITY: [&str; 24] = [
     "fastly-client-ip",
     "fly-client-ip",
     "forwarded",
+    "keygate-assertion",
     "l5d-client-id",
     "proxy",
     "proxy-client-ip",
@@ -59,19 +75,17 @@ const IDENTITY_PREFIXES: [&str; 10] = [
 
 /// Removes every field that carries identity. Any byte that is no letter or digit counts as `-`,
 /// because CGI turns all of them into `_`. hyper has made the names lower case.
-pub(crate) fn remove_identity(headers: &mut HeaderMap, status_header: &HeaderName) {
-    let forged: Vec<HeaderName> = headers
-        .keys()
-        .filter(|name| is_identity(name.as_str(), status_header.as_str()))
-        .cloned()
-        .collect(); // does not allocate if no field matches
+pub(crate) fn remove_identity(headers: &mut HeaderMap, own: &OwnNames) {
+    let forged: Vec<HeaderName> =
+        headers.keys().filter(|name| is_identity(name.as_str(), own)).cloned().collect(); // does not allocate if no field matches
     for name in forged {
         headers.remove(name);
     }
 }
 
-fn is_identity(name: &str, status_header: &str) -> bool {
-    same(name, status_header)
+fn is_identity(name: &str, own: &OwnNames) -> bool {
+    same(name, own.status.as_str())
+        || own.assertion.as_ref().is_some_and(|it| same(name, it.as_str()))
         || (has_identity_initial(name)
             && (IDENTITY.iter().any(|identity| same(name, identity))
                 || IDENTITY_PREFIXES.iter().any(|prefix| begins(name, prefix))))

@@ -45,6 +45,7 @@ impl CredentialSource {
             client_verifier: Arc::clone(client_verifier),
             tls,
             upstream_tls: credentials.upstream.get().as_ref().map(|it| Arc::clone(&it.tls)),
+            assertions: credentials.signing_keys.get().assertions(&config.policy, &config.name),
         })
     }
 
@@ -75,6 +76,7 @@ impl CredentialSource {
             client_verifier: credentials.client_verifier.clone(),
             tls: tls.transpose()?,
             webhooks: credentials.webhooks.get().clone(),
+            assertions: credentials.signing_keys.get().assertions(&config.policy, &config.name),
             last_question: self.last_question.clone(),
         })
     }

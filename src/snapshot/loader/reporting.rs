@@ -7,6 +7,7 @@ use keygate_core::guard::WeakCheck;
 use super::Loader;
 use crate::files;
 use crate::snapshot::report::Report;
+use crate::sources::assertion::key_set;
 use crate::sources::credential_source::CredentialSource;
 use crate::sources::filter::FilterSource;
 use crate::sources::list::ListSource;
@@ -30,6 +31,7 @@ impl Loader {
             authorizers: credentials().filter_map(CredentialSource::authorizer_report).collect(),
             expiries: self.expiries(),
             warnings: self.warnings(),
+            key_set: key_set(credentials().map(|it| it.credentials.signing_keys.get())),
             unsaved: self.state.problems.clone(),
         }
     }

@@ -100,8 +100,8 @@ impl CredentialSource {
         }
         let [alternative, asker_ca] = [it.alternative.last_reload(), it.asker_ca.last_reload()];
         let [upstream, webhooks] = [it.upstream.last_reload(), it.webhooks.last_reload()];
-        let secret = it.ticket_secret.last_reload();
-        let others = [alternative, asker_ca, clients, secret, upstream, webhooks];
+        let (secret, signing) = (it.ticket_secret.last_reload(), it.signing_keys.last_reload());
+        let others = [signing, alternative, asker_ca, clients, secret, upstream, webhooks];
         others.into_iter().for_each(|other| last.join(other));
         let rejected = self.rejected.iter().min_by_key(|rejected| rejected.waits());
         last.reason = rejected.map(|unit| unit.reason.as_str()).filter(|_| last.error.is_some());
@@ -112,7 +112,9 @@ impl CredentialSource {
     /// The keys that are weak, in a filter or on a list: of the service's own certificates, and of
     /// the CAs that it trusts on either side.
     pub(crate) fn compromised_keys(&self, guard: &Guard, now: SystemTime) -> Vec<OwnKey> {
-        let keys = self.credentials.certificates().filter_map(|(role, cert)| {
+        let signing: Vec<_> = self.credentials.signing_keys.get().certificates().collect();
+        let signing = signing.iter().map(|key| (CertificateRole::Assertion, key));
+        let keys = self.credentials.certificates().chain(signing).filter_map(|(role, cert)| {
             let verdict = guard.judge(std::slice::from_ref(cert), Depth::Leaf, now);
             let is_listed = verdict.hit().is_some() || verdict.listing().is_some();
             let is_compromised = is_listed || verdict.weakness().is_some();

@@ -31,6 +31,7 @@ impl ServiceCredentials {
         let exposed = own.filter_map(|pair| pair.exposed.as_ref());
         let exposed = exposed.chain(upstream.and_then(|it| it.exposed.as_ref()));
         let exposed = exposed.chain(&self.webhooks.get().exposed);
+        let exposed = exposed.chain(&self.signing_keys.get().exposed);
         let secrets = self.ticket_secret.get().as_ref();
         let exposed = exposed.chain(secrets.and_then(|it| it.exposed.as_ref()));
         warnings.extend(exposed.map(Warning::unsafe_permissions));

@@ -1,7 +1,7 @@
 //! Revocation of certificates at ACME servers that lie. `docs::after_a_hit` has a real server.
 //!
-//! Guards: `revoke` in `src/fetch/acme.rs`, `is_own` in `src/cli/revoke.rs`, `RequestSigner` in
-//! `crates/core/src/proof/request.rs`.
+//! Guards: `revoke` in `src/fetch/acme.rs`, `is_own` in `src/cli/revoke.rs`, `acme_request` in
+//! `crates/core/src/jws.rs`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 
+use crate::support::assertion::{POLICY, part, signing_key};
 use crate::support::origin::Origin;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::program::python_with;
@@ -63,6 +64,21 @@ fn grpc_is_forwarded_with_streams_trailers_and_status() {
     assert!(output_text(&response).contains("all is well"), "{}", output_text(&response));
     let refused = scene.run_program(python, "grpc_echo", &target, &scene.lost);
     assert!(output_text(&refused).contains("UNAVAILABLE"), "{}", output_text(&refused));
+}
+
+#[test]
+fn a_grpc_server_gets_one_assertion() {
+    let Some(python) = python_with("grpc") else { return };
+    let server = Server::start(python, "grpc_echo");
+    let proxy = Proxy::before(format!("h2c://127.0.0.1:{}", server.port)).service(POLICY);
+    signing_key(&proxy.pki, "now.pem", "EC");
+    let scene = proxy.start();
+    let target = format!("localhost:{}", scene.keygate.address().port());
+    let output = output_text(&scene.run_program(python, "grpc_echo", &target, &scene.good));
+    let line = output.lines().find_map(|line| line.strip_prefix("assertions: "));
+    let assertion = line.unwrap_or_else(|| panic!("{output}"));
+    assert_eq!(part(assertion, 1)["aud"], "test", "{output}");
+    assert!(output.contains("all is well"), "{output}");
 }
 
 #[test]

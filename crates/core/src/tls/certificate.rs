@@ -19,6 +19,8 @@ named! {
     pub enum CertificateRole {
         /// The service's own alternative server certificate.
         AlternativeServer = "alternative_server",
+        /// A key that signs assertions.
+        Assertion = "assertion_signer",
         /// An intermediate CA whose revocation lists are accepted.
         Intermediate = "intermediate",
         /// The service's own server certificate.

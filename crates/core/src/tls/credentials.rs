@@ -34,6 +34,14 @@ pub fn credentials(chain: &[u8], private_key_pem: &[u8]) -> Result<Credentials, 
 /// # Errors
 /// Returns an error if the PEM is broken or has no private key, or if the key is not supported.
 pub fn private_key(pem: &[u8]) -> Result<Arc<dyn SigningKey>, TlsFileError> {
+    any_supported_type(&*key_der(pem)?).map_err(TlsFileError::PrivateKey)
+}
+
+/// The private key in a PEM file, as DER.
+///
+/// # Errors
+/// Returns an error if the PEM is broken or has no private key.
+pub fn key_der(pem: &[u8]) -> Result<Zeroizing<PrivateKeyDer<'static>>, TlsFileError> {
     let pem = without_byte_order_mark(pem);
     let der = match private_key_zeroized(pem) {
         Some(der) => der,
@@ -41,7 +49,7 @@ pub fn private_key(pem: &[u8]) -> Result<Arc<dyn SigningKey>, TlsFileError> {
         // others.
         None => PrivateKeyDer::from_pem_slice(pem).map_err(|source| unusable_key(pem, source))?,
     };
-    any_supported_type(&Zeroizing::new(der)).map_err(TlsFileError::PrivateKey)
+    Ok(Zeroizing::new(der))
 }
 
 /// A certificate chain, leaf first, with its private key.

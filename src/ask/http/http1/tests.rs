@@ -26,6 +26,7 @@ fn admission() -> HttpAnswer {
         status: HeaderValue::from_static("clean"),
         reason: None,
         filter: None,
+        assertion: None,
         is_temporary: false,
     };
     HttpAnswer::new(answer, &HeaderName::from_static("client-key-status"), None, Duration::ZERO)

@@ -50,8 +50,8 @@ async fn body(field: &str) -> (RequestBody, RequestUpload, DuplexStream) {
     let (incoming, client) = post(field).await;
     let incoming = Incoming::Http1(incoming);
     let upload = RequestUpload::new(&incoming, Instant::now());
-    let header = Rc::new(header::FORWARDED);
-    let body = RequestBody::new(incoming, Some(upload.clone()), LIMITS, header, None, false);
+    let own = Rc::new(OwnNames { status: header::FORWARDED, assertion: None });
+    let body = RequestBody::new(incoming, Some(upload.clone()), LIMITS, own, None, false);
     (body, upload, client)
 }
 

@@ -8,7 +8,7 @@ use hyper::{HeaderMap, header};
 use keygate_core::tls::ClientIdentity;
 use keygate_wire::fields::push_line;
 
-use super::header_value;
+use super::{OwnNames, header_value};
 use crate::config::{Forwarded, ServiceConfig};
 use crate::dialect;
 
@@ -75,19 +75,28 @@ impl Annotations {
 pub(crate) struct OwnFields {
     pub(crate) annotations: Rc<Annotations>,
     pub(crate) host: HeaderValue,
-    /// The status header.
-    pub(crate) status: Option<(Rc<HeaderName>, HeaderValue)>,
+    pub(crate) names: Rc<OwnNames>,
+    /// The value of the status header.
+    pub(crate) status: Option<HeaderValue>,
+    pub(crate) assertion: Option<HeaderValue>,
     pub(crate) request_id: Option<HeaderValue>,
 }
 
 impl OwnFields {
+    /// The fields of the policy.
+    fn of_policy(&self) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
+        let status = self.status.as_ref().map(|value| (&self.names.status, value));
+        let assertion = self.names.assertion.as_ref().zip(self.assertion.as_ref());
+        status.into_iter().chain(assertion)
+    }
+
     /// Writes the field lines.
     pub(crate) fn write(&self, lines: &mut Vec<u8>) {
         lines.extend_from_slice(&self.annotations.lines);
         for (name, value) in self.annotations.of_host(&self.host) {
             push_line(lines, &name, &value);
         }
-        if let Some((name, value)) = &self.status {
+        for (name, value) in self.of_policy() {
             push_line(lines, name, value);
         }
         if let Some(id) = &self.request_id {
@@ -103,8 +112,8 @@ impl OwnFields {
         for (name, value) in self.annotations.of_host(&self.host) {
             headers.insert(name, value);
         }
-        if let Some((name, value)) = self.status {
-            headers.insert(&*name, value);
+        for (name, value) in self.of_policy() {
+            headers.insert(name, value.clone());
         }
         if let Some(id) = self.request_id {
             headers.insert(X_REQUEST_ID, id);

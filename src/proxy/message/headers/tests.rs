@@ -1,6 +1,7 @@
 use super::*;
 
 const STATUS: HeaderName = HeaderName::from_static("x-key-verdict");
+const ASSERTION: HeaderName = HeaderName::from_static("x-assertion");
 
 fn left_of(names: &[&'static str]) -> Vec<String> {
     let mut headers = HeaderMap::new();
@@ -8,7 +9,8 @@ fn left_of(names: &[&'static str]) -> Vec<String> {
         headers.append(*name, HeaderValue::from_static("forged"));
         headers.append(*name, HeaderValue::from_static("twice"));
     }
-    remove_identity(&mut headers, &STATUS);
+    let own = OwnNames { status: STATUS, assertion: Some(ASSERTION) };
+    remove_identity(&mut headers, &own);
     headers.keys().map(ToString::to_string).collect()
 }
 
@@ -18,6 +20,9 @@ fn every_spelling_of_an_identity_field_is_removed() {
         "client-cert",
         "client_cert",
         "client.cert",
+        "keygate-assertion",
+        "keygate_assertion",
+        "x.assertion",
         "x-amzn-mtls-clientcert-leaf",
         "x~ssl!client-verify",
         "remote-user",
