@@ -15,6 +15,7 @@ mod listener;
 mod losses;
 mod page;
 mod plain;
+mod readers;
 mod recent_hits;
 mod rejections;
 mod reload;
@@ -27,6 +28,7 @@ mod traffic;
 mod view;
 
 use std::convert::Infallible;
+use std::future::pending;
 use std::io;
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -39,12 +41,14 @@ use keygate_wire::permit::network_of;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::mpsc;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use self::connection::{serve_connection, unix_peer};
 use self::connections::Connections;
 pub use self::drain::Drain;
-pub use self::listener::AdminListener;
+use self::listener::AdminListener;
+pub use self::readers::AdminListeners;
+use self::readers::ReadersTls;
 use self::view::{Memory, View};
 use crate::config::AdminCommands;
 use crate::confirm::ConfirmStatus;
@@ -101,6 +105,8 @@ pub struct AdminState {
     is_loopback: bool,
     /// The peer of the connection may send commands.
     takes_commands: bool,
+    /// The address is for readers, which send no commands.
+    is_for_readers: bool,
     /// Name of the machine.
     host: String,
     memory: Arc<Mutex<Memory>>,
@@ -116,6 +122,7 @@ impl AdminState {
             since: now(),
             is_loopback: false,
             takes_commands: false,
+            is_for_readers: false,
             host,
             memory: Arc::default(),
         }
@@ -140,12 +147,12 @@ impl AdminState {
     }
 }
 
-/// Serves until the task is dropped.
+/// Serves the admin address and the address for readers until the task is dropped.
 ///
 /// # Errors
-/// Returns an error if the runtime cannot register the listener.
-pub async fn serve(listener: AdminListener, mut state: AdminState) -> io::Result<Infallible> {
-    state.is_loopback = listener.is_loopback_tcp();
+/// Returns an error if the runtime cannot register a listener.
+pub async fn serve(listeners: AdminListeners, state: AdminState) -> io::Result<Infallible> {
+    let AdminListeners { admin, readers } = listeners;
     let counted = state.clone();
     tokio::task::spawn_local(async move {
         let mut ticks = tokio::time::interval(MEMORY_INTERVAL);
@@ -154,6 +161,24 @@ pub async fn serve(listener: AdminListener, mut state: AdminState) -> io::Result
             drop(View::new(&counted)); // so that counters are remembered without page views
         }
     });
+    let of_readers = AdminState { is_for_readers: true, ..state.clone() };
+    let read = async {
+        let Some((listener, tls)) = readers else { return pending().await };
+        serve_on(listener, tls, of_readers).await
+    };
+    tokio::select! {
+        ended = serve_on(admin, None, state) => ended,
+        ended = read => ended,
+    }
+}
+
+/// Serves one address, whose connections have limits of their own.
+async fn serve_on(
+    listener: AdminListener,
+    tls: Option<ReadersTls>,
+    mut state: AdminState,
+) -> io::Result<Infallible> {
+    state.is_loopback = listener.is_loopback_tcp();
     let connections = Rc::default();
     match listener {
         AdminListener::Tcp(listener) => {
@@ -163,7 +188,7 @@ pub async fn serve(listener: AdminListener, mut state: AdminState) -> io::Result
                 let is_local = io.local_addr().is_ok_and(|at| is_local(peer.ip(), at.ip()));
                 Ok((io, Some(network_of(peer.ip())), peer.to_string(), is_local))
             };
-            accept(&connections, state, next).await
+            accept(&connections, state, tls, next).await
         }
         AdminListener::Unix(listener, _file) => {
             let listener = UnixListener::from_std(listener)?;
@@ -172,7 +197,7 @@ pub async fn serve(listener: AdminListener, mut state: AdminState) -> io::Result
                 let name = unix_peer(&io);
                 Ok((io, None, name, true))
             };
-            accept(&connections, state, next).await
+            accept(&connections, state, tls, next).await
         }
     }
 }
@@ -190,6 +215,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 async fn accept<IO: AsyncRead + AsyncWrite + Unpin + 'static>(
     connections: &Rc<Connections>,
     state: AdminState,
+    tls: Option<ReadersTls>,
     next: impl AsyncFn() -> io::Result<(IO, Option<IpAddr>, String, bool)>,
 ) -> io::Result<Infallible> {
     loop {
@@ -204,8 +230,16 @@ async fn accept<IO: AsyncRead + AsyncWrite + Unpin + 'static>(
         let Some(place) = connections.enter(peer) else { continue };
         let takes_commands = is_local || state.sources.commands_from == AdminCommands::Anywhere;
         let (id, state) = (place.id(), AdminState { takes_commands, ..state.clone() });
+        let tls = tls.clone();
         let task = tokio::task::spawn_local(async move {
-            serve_connection(io, name, state, Rc::clone(&place.is_commanding)).await;
+            let is_commanding = Rc::clone(&place.is_commanding);
+            match tls {
+                None => serve_connection(io, name, state, is_commanding).await,
+                Some(tls) => match readers::accept(&tls, io).await {
+                    Ok(io) => serve_connection(io, name, state, is_commanding).await,
+                    Err(error) => debug!(peer = name, %error, "handshake of a reader failed"),
+                },
+            }
             drop(place);
         });
         connections.set_task(id, task.abort_handle());

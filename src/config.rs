@@ -28,6 +28,7 @@ mod log_level;
 mod message;
 mod policy;
 mod problem;
+mod readers;
 mod root;
 mod schema;
 mod service;
@@ -61,6 +62,7 @@ pub use self::list::{ListConfig, ListFormat, Shrink};
 pub use self::log_level::{LogLevel, LogLevelError};
 pub use self::policy::PolicyConfig;
 pub use self::problem::{ConfigError, ConfigProblem};
+pub use self::readers::{ReadersConfig, ReadersTls};
 pub use self::root::{
     AdminCommands, AdminConfig, Config, LogConfig, LogFormat, SandboxConfig, SandboxMode,
     SandboxPorts, ShutdownConfig, StateConfig, WeakKeysConfig,
@@ -131,7 +133,9 @@ impl Config {
         let authorizers = self.authorizers.iter().flat_map(AuthorizerConfig::files);
         let confirm = self.confirm.iter().flat_map(ConfirmConfig::files);
         let traces = self.traces.iter().flat_map(TracesConfig::files);
-        let files = filters.chain(lists).map(PathBuf::as_path);
+        let readers = self.admin.readers.iter().flat_map(|it| &it.tls);
+        let readers = readers.flat_map(|it| [&it.certificate, &it.private_key, &it.client_ca]);
+        let files = filters.chain(lists).chain(readers).map(PathBuf::as_path);
         files.chain(services).chain(authorizers).chain(confirm).chain(traces).collect()
     }
 
@@ -155,10 +159,14 @@ impl Config {
     /// The settings that differ from `before` and take effect only after a restart.
     #[must_use]
     pub fn needs_restart(&self, before: &Self) -> Vec<&'static str> {
+        fn of_admin(config: &Config) -> impl PartialEq + use<'_> {
+            let AdminConfig { listen, commands, readers } = &config.admin;
+            (listen, commands, readers.as_ref().map(ReadersConfig::socket))
+        }
         let settings = [
             ("workers", self.workers != before.workers),
             ("max_buffered", self.max_buffered != before.max_buffered),
-            ("admin", self.admin != before.admin),
+            ("admin", of_admin(self) != of_admin(before)),
             (
                 "log",
                 LogConfig { level: before.log.level.clone(), ..self.log.clone() } != before.log,

@@ -94,7 +94,7 @@ pub(crate) struct Sources {
     pub(crate) lists: SourceSet<ListSource>,
     pub(crate) weak_checks: WeakChecks,
     pub(crate) exceptions: ConfiguredExceptions,
-    /// The services first, then the authorizers.
+    /// The services first, then the authorizers, then the address for readers.
     pub(crate) credentials: SourceSet<CredentialSource>,
 }
 

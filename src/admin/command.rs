@@ -31,6 +31,8 @@ pub(super) enum BadCommand {
     ContentType,
     /// The method is not POST.
     Method,
+    /// The address is for readers.
+    Readers,
     /// The peer is on another machine.
     Remote,
     /// The process does not run commands any more.
@@ -50,6 +52,9 @@ impl BadCommand {
                 let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only POST is allowed");
                 response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
                 response
+            }
+            Self::Readers => {
+                text(StatusCode::FORBIDDEN, "no commands here: use the address in admin.listen")
             }
             Self::Remote => text(
                 StatusCode::FORBIDDEN,

@@ -20,7 +20,7 @@ use super::AdminState;
 use super::routes::{AdminCommand, respond};
 
 /// Maximum time to receive a request head; a slower connection is closed.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time after which a connection is closed between two requests, 60 s, also if the peer reads
 /// slowly or not at all.
 const MAX_AGE: Duration = Duration::from_secs(60);

@@ -5,12 +5,12 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 
 use crate::config::ListenAddress;
-use crate::listen::{BindError, SocketFile, SocketOwner, bind_unix};
+use crate::listen::{SocketFile, SocketOwner, bind_unix};
 use crate::process::inherited_sockets::InheritedSockets;
 
 /// A bound admin address.
 #[derive(Debug)]
-pub enum AdminListener {
+pub(super) enum AdminListener {
     /// TCP.
     Tcp(TcpListener),
     /// A Unix socket, and its file unless it was inherited.
@@ -23,13 +23,17 @@ impl AdminListener {
     ///
     /// # Errors
     /// Returns an error if the address is in use, is not local or needs a privilege.
-    pub fn bind(address: &ListenAddress, inherited: &InheritedSockets) -> Result<Self, BindError> {
-        let bound = match address {
+    pub(super) fn bind(
+        address: &ListenAddress,
+        owner: &SocketOwner,
+        inherited: &InheritedSockets,
+    ) -> io::Result<Self> {
+        match address {
             ListenAddress::Tcp(address) => bind_tcp(*address, inherited).map(Self::Tcp),
-            ListenAddress::Unix(path) => bind_unix(path, &SocketOwner::default(), inherited)
-                .map(|(socket, file)| Self::Unix(socket, file)),
-        };
-        bound.map_err(|source| BindError::from_admin(address, source))
+            ListenAddress::Unix(path) => {
+                bind_unix(path, owner, inherited).map(|(socket, file)| Self::Unix(socket, file))
+            }
+        }
     }
 
     /// Whether browsers reach this address on loopback. Browsers cannot reach a Unix socket.
@@ -42,7 +46,7 @@ impl AdminListener {
 
     /// The address, with the actual port.
     #[must_use]
-    pub fn local_address(&self) -> String {
+    pub(super) fn local_address(&self) -> String {
         match self {
             Self::Tcp(listener) => {
                 listener.local_addr().map_or_else(|error| error.to_string(), |at| at.to_string())

@@ -133,6 +133,7 @@ impl AdminCommand {
         request: Request<Incoming>,
     ) -> Response<Full<Bytes>> {
         let response = match self {
+            _ if state.is_for_readers => Err(BadCommand::Readers),
             _ if !state.takes_commands => Err(BadCommand::Remote),
             Self::Accept(file, name) => accept::respond(state, file, name, peer, request).await,
             Self::Drain => drain::respond(state, &peer, request).await,

@@ -10,8 +10,8 @@ use super::document::Document;
 /// A key of the configuration that causes an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyPlace {
-    /// The array of tables, such as `services`, and the name of the table in it. `None` for a key
-    /// outside of arrays.
+    /// The array of tables, such as `services`, and the name of the table in it; or a table alone.
+    /// `None` for a key with its whole name.
     table: Option<(&'static str, String)>,
     /// The key with the names of its tables, such as `tls.certificate`.
     key: &'static str,
@@ -36,12 +36,16 @@ impl KeyPlace {
         let mut path = match &self.table {
             None => self.key.to_owned(),
             Some((array, name)) => {
-                let tables = document.value(array)?.0.as_array()?;
                 let has_name = |table: &DeValue<'_>| {
                     table.get("name").and_then(|it| it.get_ref().as_str()) == Some(name)
                 };
-                let index = tables.iter().position(|table| has_name(table.get_ref()))?;
-                format!("{array}[{index}].{}", self.key)
+                match document.value(array)?.0.as_array() {
+                    None => format!("{array}.{}", self.key),
+                    Some(tables) => {
+                        let index = tables.iter().position(|table| has_name(table.get_ref()))?;
+                        format!("{array}[{index}].{}", self.key)
+                    }
+                }
             }
         };
         loop {

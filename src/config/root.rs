@@ -14,7 +14,7 @@ use super::texts::{Checks, DigestText, Level, Reason, Until};
 use super::units::{Bounded, DurationText, SizeText};
 use super::{
     AccessLogConfig, AuthorizerConfig, ConfirmConfig, FilterConfig, ListConfig, ListenAddress,
-    LogLevel, PolicyConfig, ServiceConfig, TracesConfig,
+    LogLevel, PolicyConfig, ReadersConfig, ServiceConfig, TracesConfig,
 };
 
 /// Size of all buffers for clients.
@@ -67,6 +67,8 @@ table! {
     pub struct AdminConfig "" {
         pub listen: ListenAddress = "127.0.0.1:9464" => Restart
             r#"Address with a port, or `"unix:/PATH"`, of `/`, `/.well-known/jwks.json`, `/metrics`, `/livez`, `/readyz`, `/key-uses`, `/report`, `/report.txt`, `/status`, `/status.txt` and of [commands](operations.md#admin-address) such as `keygate reload`. Every peer that reaches it can read. The path of a Unix socket has at most 107 bytes."#,
+        /// The address for readers; `None` has none.
+        pub readers: Option<ReadersConfig>,
         pub commands: AdminCommands = "local" => Restart
             "Peers that may accept a waiting filter, reload and drain. `local`: on loopback, through a Unix socket, or from the address that they connect to. `anywhere`: every peer that reaches `listen`.",
     }

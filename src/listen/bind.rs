@@ -11,7 +11,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::unix::{SocketOwner, bind_unix};
 use super::{Address, AddressLimits, BACKLOG, BoundSocket, Listener};
-use crate::config::{Config, KeyPlace, ListenAddress, PlacedProblem};
+use crate::config::{AdminConfig, Config, KeyPlace, ListenAddress, PlacedProblem};
 use crate::process::inherited_sockets::InheritedSockets;
 
 /// An address that cannot be listened on.
@@ -29,14 +29,18 @@ impl BindError {
         Self { address: address.clone(), place: place_of(config, address), source }
     }
 
-    /// The error of the admin address.
-    pub(crate) fn from_admin(address: &ListenAddress, source: io::Error) -> Self {
-        Self { address: address.clone(), place: Some(admin_place()), source }
+    /// The error of the admin address, or of the address for readers, which the key `place` has.
+    pub(crate) fn from_admin(address: &ListenAddress, place: KeyPlace, source: io::Error) -> Self {
+        Self { address: address.clone(), place: Some(place), source }
     }
 
     /// The words before the address.
     fn role(&self) -> &'static str {
-        if self.place == Some(admin_place()) { "the admin address " } else { "" }
+        if self.place == Some(KeyPlace::new(AdminConfig::LISTEN)) {
+            "the admin address "
+        } else {
+            ""
+        }
     }
 
     /// The error with the key that has the address.
@@ -54,12 +58,8 @@ fn place_of(config: &Config, address: &ListenAddress) -> Option<KeyPlace> {
     }
     match config.authorizers.iter().find(|it| it.listen == *address) {
         Some(authorizer) => Some(authorizer.listen_place()),
-        None => (config.admin.listen == *address).then(admin_place),
+        None => config.admin.addresses().find(|(it, _)| *it == address).map(|(_, place)| place),
     }
-}
-
-fn admin_place() -> KeyPlace {
-    KeyPlace::new("admin.listen")
 }
 
 /// Why an address cannot be bound, and the remedy.

@@ -19,6 +19,8 @@ const VOLATILE: [&str; 2] = ["/run", "/var/run"];
 pub fn unusable_addresses(config: &Config) -> Vec<BindError> {
     let authorizers = config.authorizers.iter().map(|it| (&it.listen, SocketOwner::new(it)));
     let listeners = authorizers.chain([(&config.admin.listen, SocketOwner::default())]);
+    let readers = config.admin.readers.iter().map(|it| (&it.listen, SocketOwner::for_readers(it)));
+    let listeners = listeners.chain(readers);
     let problem = |(address, owner): (&ListenAddress, SocketOwner)| {
         let ListenAddress::Unix(path) = address else { return None };
         let source = check_socket(owner, path).err()?;
@@ -31,11 +33,11 @@ pub fn unusable_addresses(config: &Config) -> Vec<BindError> {
 #[must_use]
 pub fn foreign_addresses(config: &Config) -> BTreeSet<SocketAddr> {
     let of_authorizers = config.authorizers.iter().map(|authorizer| &authorizer.listen);
-    let listeners =
-        of_authorizers.chain([&config.admin.listen]).filter_map(|listener| match listener {
-            ListenAddress::Tcp(address) => Some(*address),
-            ListenAddress::Unix(_) => None,
-        });
+    let admin = config.admin.addresses().map(|(address, _)| address);
+    let listeners = of_authorizers.chain(admin).filter_map(|listener| match listener {
+        ListenAddress::Tcp(address) => Some(*address),
+        ListenAddress::Unix(_) => None,
+    });
     let all = config.services.iter().map(|service| service.listen).chain(listeners);
     all.filter(|address| is_foreign(*address)).collect()
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::BACKLOG;
-use crate::config::{AuthorizerConfig, SocketGroup};
+use crate::config::{AuthorizerConfig, ReadersConfig, SocketGroup};
 use crate::process::inherited_sockets::InheritedSockets;
 
 /// Group and permission bits of a Unix socket. `None` leaves group and bits of the process.
@@ -23,6 +23,11 @@ impl SocketOwner {
     pub(super) fn new(authorizer: &AuthorizerConfig) -> Self {
         let group = authorizer.socket_group.clone();
         Self { mode: Some(authorizer.socket_mode), group }
+    }
+
+    /// Owner and group may connect to the socket for readers.
+    pub(crate) fn for_readers(readers: &ReadersConfig) -> Self {
+        Self { mode: Some(0o660), group: readers.socket_group.clone() }
     }
 
     /// The same owner, with the id of a group that is given by name.

@@ -81,7 +81,9 @@ impl InheritedSockets {
     pub fn check(&self, config: &Config) -> Result<(), InheritedSocketsError> {
         let services = config.services.iter().map(|service| ListenAddress::Tcp(service.listen));
         let authorizers = config.authorizers.iter().map(|it| it.listen.clone());
-        let addresses: BTreeSet<ListenAddress> = services.chain(authorizers).collect();
+        let readers = config.admin.readers.iter().map(|it| it.listen.clone());
+        let addresses: BTreeSet<ListenAddress> =
+            services.chain(authorizers).chain(readers).collect();
         let tcp = self.tcp.iter().map(|(address, _)| ListenAddress::Tcp(*address));
         let unix = self.unix.iter().map(|(path, _)| ListenAddress::Unix(path.clone()));
         let mut all = tcp.chain(unix);

@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::Metrics;
 use super::control::{Confirmation, Control, HealthChecks};
-use crate::admin::{AdminListener, AdminSources, AdminState, Drain};
+use crate::admin::{AdminListeners, AdminSources, AdminState, Drain};
 use crate::blocking::BlockingPool;
 use crate::config::{AdminCommands, Config};
 use crate::confirm::{ConfirmStatus, ConfirmationTask, Inquiry};
@@ -123,7 +123,7 @@ impl ServerContext {
     pub(super) fn control(
         &self,
         watcher: FileWatcher,
-        (admin, commands_from): (AdminListener, AdminCommands),
+        (admin, commands_from): (AdminListeners, AdminCommands),
         metrics: Metrics,
         confirmation: Option<ConfirmationTask>,
         exporting: Option<ExportTask>,

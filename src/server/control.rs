@@ -8,7 +8,7 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::watch;
 use tracing::error;
 
-use crate::admin::{self, AdminListener, AdminState};
+use crate::admin::{self, AdminListeners, AdminState};
 use crate::confirm::ConfirmationTask;
 use crate::metrics::ControlMetrics;
 use crate::process::heartbeat::{self, Heartbeats};
@@ -31,7 +31,7 @@ pub(super) struct Control {
     pub(super) heartbeats: Heartbeats,
     /// The workers that hang, as the monitor finds them.
     pub(super) hanging: watch::Sender<Vec<usize>>,
-    pub(super) admin: AdminListener,
+    pub(super) admin: AdminListeners,
     pub(super) state: AdminState,
 }
 

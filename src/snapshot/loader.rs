@@ -10,12 +10,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use arc_swap::ArcSwapOption;
 use keygate_core::guard::{CurrentGuard, Guard};
+use rustls::ServerConfig;
 use tracing::error;
 
 use super::current::Snapshot;
 use super::routes::Routes;
-use crate::config::Config;
+use crate::config::{Config, ReadersTls};
 use crate::files;
 use crate::metrics::ControlMetrics;
 use crate::process::sandbox;
@@ -44,6 +46,8 @@ pub struct Loader {
     /// keep old filters in memory.
     guard: CurrentGuard,
     judgement: JudgementContext,
+    /// TLS towards readers. It outlives its table, because the address is bound until a restart.
+    readers_tls: Arc<ArcSwapOption<ServerConfig>>,
     state: SavedState,
     /// Number of snapshots built.
     generation: u64,
@@ -66,6 +70,11 @@ pub struct RefreshedSnapshot {
 }
 
 impl Loader {
+    /// TLS towards readers, with the files that are in use. It is empty without such files.
+    pub(crate) fn readers_tls(&self) -> Arc<ArcSwapOption<ServerConfig>> {
+        Arc::clone(&self.readers_tls)
+    }
+
     /// Loads everything for the first time. Every snapshot has this `judgement`. Errors name the
     /// configuration file, `file`.
     ///
@@ -139,6 +148,7 @@ impl Loader {
             metrics,
             guard: CurrentGuard::from(Guard::default()),
             judgement,
+            readers_tls: Arc::default(),
             state,
             generation: 0,
             is_outdated: true,
@@ -270,12 +280,15 @@ impl Loader {
     fn build(&mut self) -> Result<Snapshot, LoadErrors> {
         let guard = Arc::new(self.sources.guard(&self.judgement));
         let deferral = self.judgement.deferral.as_ref();
-        let (mut services, mut authorizers) = (Vec::new(), Vec::new());
+        let (mut services, mut authorizers, mut readers) = (Vec::new(), Vec::new(), None);
         let judging = self.sources.judging_digest();
         let built = self.sources.credentials.iter().map(|source| match &source.config {
             CredentialTable::Authorizer(config) => source
                 .build_authorizer(config, &self.guard)
                 .map(|authorizer| authorizers.push(Arc::new(authorizer))),
+            CredentialTable::Readers(_) => source
+                .build_asker_tls(ReadersTls::SETTINGS, &self.guard)
+                .map(|tls| readers = tls.filter(|it| it.verifier.is_some()).map(|it| it.config)),
             CredentialTable::Service(config) => source
                 .build_service(config, (&self.guard, judging), deferral)
                 .map(|service| services.push(Arc::new(service))),
@@ -284,6 +297,9 @@ impl Loader {
         // The guard is replaced before the snapshot is swapped in, so that handshakes in progress
         // are judged by the newer filters.
         self.guard.replace(Arc::clone(&guard));
+        if readers.is_some() {
+            self.readers_tls.store(readers);
+        }
         self.is_outdated = false;
         self.generation += 1;
         self.metrics.snapshots.inc();
@@ -295,7 +311,7 @@ impl Loader {
 
 fn routes_of(sources: &Sources) -> Arc<Routes> {
     let services = sources.credentials.iter().filter_map(|source| match &source.config {
-        CredentialTable::Authorizer(_) => None,
+        CredentialTable::Authorizer(_) | CredentialTable::Readers(_) => None,
         CredentialTable::Service(config) => Some((source.id, &**config)),
     });
     Arc::new(Routes::new(services))

@@ -38,6 +38,9 @@ pub struct Report {
     pub services: Vec<ServiceReport>,
     /// The authorizers, in the order of the configuration.
     pub authorizers: Vec<AuthorizerReport>,
+    /// The last attempt to read the files of the address for readers, if it has TLS.
+    #[serde(skip)]
+    pub readers: Option<ReloadReport>,
     /// Objects that expire, earliest first.
     pub expiries: Vec<Expiry>,
     /// The conditions that an operator must mend although everything can be used.

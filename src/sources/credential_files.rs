@@ -1,4 +1,4 @@
-//! The certificate and key files of a service or an authorizer, and how they are used.
+//! The certificate and key files of a service, an authorizer or the readers, and how they are used.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use keygate_core::tls::CertificateRole;
 
 use crate::config::{
     AuthorizerConfig, BoundCa, ClientAuthMode, Config, CredentialOwner, CrlConfig, ExpiredCrl,
-    OpenAccess, Protocol, RevocationDepth, ServiceConfig, SigningKeyConfig, TlsConfig,
-    UpstreamTlsConfig, WebhookConfig,
+    OpenAccess, PolicyConfig, Protocol, ReadersTls, RevocationDepth, ServiceConfig,
+    SigningKeyConfig, TlsConfig, UpstreamTlsConfig, WebhookConfig,
 };
 use crate::sources::client_keys::{CAS, TRUST_ANCHORS};
 use crate::sources::credential_unit::CredentialUnit;
@@ -64,7 +64,9 @@ pub(crate) struct CredentialFiles<'a> {
 impl CredentialFiles<'_> {
     pub(super) fn owner(&self) -> CredentialOwner {
         let name = self.name.to_owned();
-        if self.is_authorizer {
+        if name == ReadersTls::NAME {
+            CredentialOwner::Readers
+        } else if self.is_authorizer {
             CredentialOwner::Authorizer(name)
         } else {
             CredentialOwner::Service(name)
@@ -164,21 +166,27 @@ impl<'a> CredentialFiles<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum CredentialTable {
     Authorizer(Arc<AuthorizerConfig>),
+    /// TLS towards readers, and the global policy for its own key.
+    Readers(Arc<(ReadersTls, PolicyConfig)>),
     Service(Arc<ServiceConfig>),
 }
 
 impl CredentialTable {
-    /// The services of a configuration, then its authorizers.
+    /// The services of a configuration, then its authorizers, then the address for readers.
     pub(crate) fn all(config: &Config) -> Vec<Self> {
         let services = config.services.iter().map(|it| Self::Service(Arc::new(it.clone())));
         let authorizers =
             config.authorizers.iter().map(|it| Self::Authorizer(Arc::new(it.clone())));
-        services.chain(authorizers).collect()
+        let readers = config.admin.readers.iter().flat_map(|it| &it.tls);
+        let readers =
+            readers.map(|it| Self::Readers(Arc::new((it.clone(), config.policy.clone()))));
+        services.chain(authorizers).chain(readers).collect()
     }
 
     pub(crate) fn files(&self) -> CredentialFiles<'_> {
         match self {
             Self::Authorizer(config) => files_of_authorizer(config),
+            Self::Readers(config) => files_of_readers(config),
             Self::Service(config) => files_of_service(config),
         }
     }
@@ -237,6 +245,35 @@ fn files_of_authorizer(config: &AuthorizerConfig) -> CredentialFiles<'_> {
         revocation: clients.revocation,
         accept_server_auth_until: clients.accept_server_auth_until,
         max_new_hits: clients.max_new_hits,
+        upstream: None,
+        is_authorizer: true,
+    }
+}
+
+/// Readers are verified and judged like the askers of an authorizer.
+fn files_of_readers((tls, policy): &(ReadersTls, PolicyConfig)) -> CredentialFiles<'_> {
+    CredentialFiles {
+        name: ReadersTls::NAME,
+        server: Some((&tls.certificate, &tls.private_key)),
+        alternative: None,
+        tls: None,
+        ticket_secret: None,
+        server_names: &[],
+        asker_ca: Some(&tls.client_ca),
+        webhooks: &[],
+        signing_keys: &[],
+        trust_anchors: None,
+        bound_cas: &[],
+        policy: &policy.decisions,
+        allow_compromised_own_key: policy.allow_compromised_own_key,
+        open_access: None,
+        intermediates: None,
+        crls: &[],
+        expired_crl: ExpiredCrl::Reject,
+        mode: ClientAuthMode::Required,
+        revocation: RevocationDepth::Path,
+        accept_server_auth_until: None,
+        max_new_hits: None,
         upstream: None,
         is_authorizer: true,
     }

@@ -134,10 +134,11 @@ impl Warning {
         Self { event, ..Self::configuration(text.to_owned()) }
     }
 
-    /// A service or authorizer. `text` names it.
+    /// A service, an authorizer or the address for readers. `text` names it.
     pub(super) fn about_owner(owner: &CredentialOwner, event: &'static str, text: String) -> Self {
         let kind = match owner {
             CredentialOwner::Authorizer(_) => "authorizer",
+            CredentialOwner::Readers => return Self { event, ..Self::configuration(text) },
             CredentialOwner::Service(_) => "service",
         };
         Self::new(kind, owner.name(), event, text)

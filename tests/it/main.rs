@@ -170,6 +170,7 @@ mod monitoring {
     mod attention;
     mod log;
     mod prometheus;
+    mod readers;
     mod rejections;
     mod shut_out;
     mod status_answers;

@@ -6,12 +6,13 @@ from problems import expect
 from security import containers
 
 # The Secrets and ConfigMaps that an operator creates, with their keys. The pages create the first two, and
-# cert-manager the last one.
+# cert-manager the last two.
 SECRETS = {
     "orders-tls": ("tls.crt", "tls.key"),
     "clients-ca": ("ca.crt",),
     "database": ("tls.crt", "tls.key", "ca.crt"),
     "keygate-admission-tls": ("tls.crt", "tls.key"),
+    "keygate-readers": ("tls.crt", "tls.key", "ca.crt"),
 }
 CONFIG_MAPS = {"incident": ("deny.txt",)}
 
@@ -31,6 +32,10 @@ class Deployed:
         self.authorizers = self.config.get("authorizers", [])
         self.services = self.config.get("services", [])
         self.admin_port = int(self.config["admin"]["listen"].rsplit(":", 1)[1])
+        readers = self.config["admin"].get("readers")
+        self.readers_port = readers and int(readers["listen"].rsplit(":", 1)[1])
+        # The port for metrics, and its name.
+        self.metrics = (self.readers_port, "readers") if readers else (self.admin_port, "admin")
 
     def of(self, *kinds: str) -> list[dict]:
         return [one for one in self.objects if one["kind"] in kinds]
@@ -115,26 +120,33 @@ def _ports(deployed: Deployed) -> None:
         expect(int(port) >= 1024, where, f"{service['name']} needs a privilege for port {port}")
         listening[int(port)] = service["name"]
     expect(deployed.config["admin"]["listen"].startswith("0.0.0.0:"), where, "probes do not reach the admin address")
-    expect(set(by_name.values()) == {*listening, deployed.admin_port}, where, f"{by_name} are not the ports that keygate listens on")
+    expect(set(by_name.values()) == {*listening, deployed.admin_port, deployed.metrics[0]}, where, f"{by_name} are not the ports that keygate listens on")
     expect(by_name.get("admin") == deployed.admin_port, where, "the port admin is not the admin address")
     reached = set()
     for service in deployed.of("Service"):
         for port in service["spec"]["ports"]:
             target = by_name.get(port["targetPort"], port["targetPort"])
             is_admin = service["metadata"].get("labels", {}).get("app.kubernetes.io/component") == "metrics"
-            expect(target in ([deployed.admin_port] if is_admin else listening), where, f"a Service forwards to port {target}")
+            expect(target in ([deployed.metrics[0]] if is_admin else listening), where, f"a Service forwards to port {target}")
             reached.add(target)
     expect(set(listening) <= reached, where, "a port of keygate has no Service")
     for monitor in deployed.of("PodMonitor"):
-        [endpoint] = monitor["spec"]["podMetricsEndpoints"]
-        expect(endpoint["port"] == "admin" and endpoint["path"] == "/metrics", where, "the monitor scrapes another port or path")
+        _endpoint(deployed, *monitor["spec"]["podMetricsEndpoints"])
     for monitor in deployed.of("ServiceMonitor"):
-        expect(monitor["spec"]["endpoints"][0]["path"] == "/metrics", where, "the monitor scrapes another port or path")
+        _endpoint(deployed, *monitor["spec"]["endpoints"])
     for policy in deployed.of("NetworkPolicy"):
         rules = [({port["port"] for port in rule["ports"]}, rule.get("from")) for rule in policy["spec"]["ingress"]]
         expect(rules[0][0] == set(listening), where, f"clients may reach {rules[0][0]}")
         for ports, peers in rules[1:]:
-            expect(ports == {deployed.admin_port} and peers, where, f"{peers or 'every pod'} may reach {ports}")
+            expect(ports == {deployed.metrics[0]} and peers, where, f"{peers or 'every pod'} may reach {ports}")
+
+
+def _endpoint(deployed: Deployed, endpoint: dict) -> None:
+    port, name = deployed.metrics
+    is_right = endpoint["port"] == name and endpoint["path"] == "/metrics"
+    expect(is_right, deployed.name, "the monitor scrapes another port or path")
+    is_tls = endpoint.get("scheme", "http") == "https"
+    expect(is_tls == (port == deployed.readers_port), deployed.name, "the monitor scrapes with another scheme")
 
 
 def _probes(deployed: Deployed) -> None:

@@ -83,6 +83,7 @@ class _Pod:
         keygate, refresh = self._start()
         applications = [self._application(one) for one in self.deployed.pod["containers"] if "httpd" in str(one)]
         self._check_policy(keygate)
+        self._check_readers()
         self._check_filter_reload(keygate, refresh)
         self._check_configuration_reload(keygate)
         for application in applications:
@@ -209,6 +210,14 @@ class _Pod:
             expect(("warnings" in lost) == (action != "reject"), where, f"a compromised key gets {lost}")
             keygate.wait_for_line(f'"message":"client key {"rejected" if action == "reject" else "flagged"}"')
 
+    def _check_readers(self) -> None:
+        if port := self.deployed.readers_port:
+            where = f"{self.deployed.name}, readers"
+            read = {client: self._request(port, client, "GET", "/metrics") for client in ("good", "lost")}
+            expect(read == {"good": 200, "lost": None}, where, f"the responses are {read}")
+            status = self._request(port, "good", "POST", "/reload")
+            expect(status == 403, where, f"a command gets {status}")
+
     def _review(self, authorizer: dict, client: str) -> dict:
         """The response of keygate to the API server about a request for a certificate."""
         request = base64.b64encode((self.scene / f"{client}.csr").read_bytes()).decode()
@@ -228,15 +237,17 @@ class _Pod:
 
     def _get(self, service: dict, client: str) -> int | None:
         """The status of the response, or None without a response."""
+        name = service.get("server_names", ["localhost"])[0]
+        return self._request(int(service["listen"].rsplit(":", 1)[1]), client, "GET", "/", name)
+
+    def _request(self, port: int, client: str, method: str, path: str, name: str = "localhost") -> int | None:
         context = ssl.create_default_context(cafile=self.scene / "ca.pem")
         context.load_cert_chain(self.scene / f"{client}.pem", self.scene / f"{client}.key")
-        name = service.get("server_names", ["localhost"])[0]
-        port = int(service["listen"].rsplit(":", 1)[1])
         connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=TIMEOUT)
         try:
             plain = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT)
             connection.sock = context.wrap_socket(plain, server_hostname=name)
-            connection.request("GET", "/", headers={"Host": name})
+            connection.request(method, path, headers={"Host": name})
             return connection.getresponse().status
         except (OSError, http.client.HTTPException):
             return None

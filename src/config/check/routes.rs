@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 
 use super::Input;
-use crate::config::{Config, ListenAddress};
+use crate::config::{AdminConfig, Config, ListenAddress};
 
 /// Checks that services on one address have distinct names, by which connections are routed, and
 /// that each authorizer and the admin server have an address of their own.
@@ -47,16 +47,22 @@ pub(super) fn check(input: &Input<'_>, config: &Config) {
         input.report_at("admin.listen", problem);
     }
     let services = services.iter().map(|service| ListenAddress::Tcp(service.listen));
-    // Port 0 is another port for the admin server.
-    let admin = Some(admin).filter(|it| !matches!(it, ListenAddress::Tcp(it) if it.port() == 0));
+    // Port 0 is another port for the admin server and for readers.
+    let has_port = |it: &ListenAddress| !matches!(it, ListenAddress::Tcp(it) if it.port() == 0);
+    let admin = Some(admin).filter(|it| has_port(it));
     let mut taken: HashSet<ListenAddress> = services.chain(admin.cloned()).collect();
-    for (index, authorizer) in config.authorizers.iter().enumerate() {
-        if !taken.insert(authorizer.listen.clone()) {
+    let authorizers = config.authorizers.iter().enumerate().map(|(index, it)| {
+        (format!("authorizers[{index}].listen"), &it.listen, "authorizer an address of its own")
+    });
+    let readers = config.admin.readers.iter().map(|it| &it.listen).filter(|it| has_port(it));
+    let readers =
+        readers.map(|it| (AdminConfig::READERS.to_owned(), it, "readers an address of their own"));
+    for (key, listen, owner) in authorizers.chain(readers) {
+        if !taken.insert(listen.clone()) {
             let problem = format!(
-                "a service, another authorizer or the admin server listens on {} too; give the authorizer an address of its own",
-                authorizer.listen
+                "a service, another authorizer or the admin server listens on {listen} too; give the {owner}"
             );
-            input.report_at(&format!("authorizers[{index}].listen"), problem);
+            input.report_at(&key, problem);
         }
     }
 }

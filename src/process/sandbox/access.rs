@@ -8,8 +8,7 @@ use keygate_core::badkeys;
 use landlock::{AccessFs, BitFlags};
 
 use crate::config::{
-    AuthorizerConfig, Config, KeyPlace, ListConfig, ListFormat, ListenAddress, ServerAddress,
-    SocketGroup, SourceUrl,
+    Config, KeyPlace, ListConfig, ListFormat, ListenAddress, ServerAddress, SocketGroup, SourceUrl,
 };
 
 /// Files for the memory and the metrics of the process, the kernel version and the number of cores.
@@ -52,7 +51,7 @@ impl Ports {
             .authorizers
             .iter()
             .map(|authorizer| (&authorizer.listen, authorizer.listen_place()));
-        let listeners = listeners.chain([(&config.admin.listen, KeyPlace::new("admin.listen"))]);
+        let listeners = listeners.chain(config.admin.addresses());
         let listeners = listeners.filter_map(|(listen, place)| match listen {
             ListenAddress::Tcp(address) => Some((address.port(), place)),
             ListenAddress::Unix(_) => None,
@@ -83,8 +82,10 @@ pub(super) fn readable(config: &Config, file: &Path) -> Vec<PathBuf> {
         paths.extend(directories(Path::new("/etc/resolv.conf")));
     }
     paths.extend(directories(file));
-    let has_group = |it: &AuthorizerConfig| matches!(it.socket_group, Some(SocketGroup::Name(_)));
-    if config.authorizers.iter().any(has_group) {
+    let mut groups = config.authorizers.iter().map(|it| &it.socket_group);
+    let of_readers = config.admin.readers.as_ref().map(|it| &it.socket_group);
+    let has_name = |group: &Option<_>| matches!(group, Some(SocketGroup::Name(_)));
+    if groups.any(has_name) || of_readers.is_some_and(has_name) {
         paths.push(PathBuf::from("/etc"));
     }
     paths.extend(config.files().into_iter().flat_map(directories));
@@ -139,7 +140,8 @@ pub(super) fn sockets() -> BitFlags<AccessFs> {
 /// create a file in a file of another kind.
 pub(super) fn socket_directories(config: &Config) -> Vec<PathBuf> {
     let of_askers = asker_directories(config).map(|(directory, _)| directory);
-    let directories = of_askers.chain(directory_of(&config.admin.listen));
+    let of_admin = config.admin.addresses().filter_map(|(address, _)| directory_of(address));
+    let directories = of_askers.chain(of_admin);
     directories.filter(|directory| directory.is_dir()).collect()
 }
 

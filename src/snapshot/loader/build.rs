@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use keygate_core::guard::CurrentGuard;
-use keygate_core::tls::{self, ClientVerifier, Deferral, Judging};
+use keygate_core::tls::{self, ClientVerifier, Deferral, Judging, ServerSettings};
 
 use crate::config::{AuthorizerConfig, ServiceConfig};
 use crate::snapshot::current::{AskerTls, Authorizer, Service};
@@ -60,24 +60,34 @@ impl CredentialSource {
         guard: &CurrentGuard,
     ) -> Result<Authorizer, LoadError> {
         let credentials = &self.credentials;
-        let tls = config.tls.as_ref().zip(credentials.key_pair());
-        let tls = tls.map(|(tls, server)| {
-            let anchors = credentials.asker_ca.get().as_ref();
-            let verifier =
-                anchors.map(|anchors| Arc::new(ClientVerifier::new(Arc::clone(anchors))));
-            let settings = tls.server_settings(config.protocol);
-            let tls = tls::asker_config(settings, Arc::clone(server), verifier.as_ref(), guard)
-                .map_err(|source| self.tls_error(source))?;
-            Ok::<_, LoadError>(AskerTls { config: Arc::new(tls), verifier })
-        });
+        let settings = config.tls.as_ref().map(|tls| tls.server_settings(config.protocol));
+        let tls = settings.map(|settings| self.build_asker_tls(settings, guard));
         Ok(Authorizer {
             id: self.id,
             config: Arc::clone(config),
             client_verifier: credentials.client_verifier.clone(),
-            tls: tls.transpose()?,
+            tls: tls.transpose()?.flatten(),
             webhooks: credentials.webhooks.get().clone(),
             assertions: credentials.signing_keys.get().assertions(&config.policy, &config.name),
             last_question: self.last_question.clone(),
         })
+    }
+
+    /// Builds TLS towards askers or readers, whose keys are judged with `guard`. `None` without a
+    /// certificate.
+    ///
+    /// # Errors
+    /// Returns an error if rustls rejects the certificate or the key.
+    pub(crate) fn build_asker_tls(
+        &self,
+        settings: ServerSettings<'_>,
+        guard: &CurrentGuard,
+    ) -> Result<Option<AskerTls>, LoadError> {
+        let Some(server) = self.credentials.key_pair() else { return Ok(None) };
+        let anchors = self.credentials.asker_ca.get().as_ref();
+        let verifier = anchors.map(|anchors| Arc::new(ClientVerifier::new(Arc::clone(anchors))));
+        let tls = tls::asker_config(settings, Arc::clone(server), verifier.as_ref(), guard)
+            .map_err(|source| self.tls_error(source))?;
+        Ok(Some(AskerTls { config: Arc::new(tls), verifier }))
     }
 }

@@ -29,6 +29,7 @@ impl Loader {
             exceptions: self.sources.exceptions.report(),
             services: credentials().filter_map(CredentialSource::service_report).collect(),
             authorizers: credentials().filter_map(CredentialSource::authorizer_report).collect(),
+            readers: credentials().find_map(CredentialSource::readers_report),
             expiries: self.expiries(),
             warnings: self.warnings(),
             key_set: key_set(credentials().map(|it| it.credentials.signing_keys.get())),

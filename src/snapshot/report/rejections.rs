@@ -9,9 +9,9 @@ use crate::sources::{DryRunReport, RejectionReason, ReloadReport};
 /// A file, or the files of a service, whose last check rejected them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Rejection<'a> {
-    /// `configuration`, `filter`, `list`, `service` or `authorizer`.
+    /// `configuration`, `readers`, `filter`, `list`, `service` or `authorizer`.
     pub kind: &'static str,
-    /// Name in the configuration; `None` for the configuration itself.
+    /// Name in the configuration; `None` for the configuration itself and the readers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<&'a str>,
     /// Path of the filter or list; the error of other kinds names the file.
@@ -58,7 +58,8 @@ impl Report {
             let path = path.map(String::as_str);
             Some(Rejection { path, waiting, ..rejection(kind, Some(name), reload)? })
         });
-        configuration.chain(named).collect()
+        let readers = self.readers.iter().filter_map(|it| rejection("readers", None, it));
+        configuration.chain(readers).chain(named).collect()
     }
 }
 

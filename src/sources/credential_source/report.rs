@@ -66,6 +66,11 @@ impl CredentialSource {
         })
     }
 
+    /// The last attempt to read the files of the address for readers; `None` for others.
+    pub(crate) fn readers_report(&self) -> Option<ReloadReport> {
+        matches!(self.config, CredentialTable::Readers(_)).then(|| self.last_reload())
+    }
+
     /// Sets the metrics of all units, and those that show when certificates and CRLs expire.
     pub(crate) fn set_metrics(&self) {
         use CertificateRole::{AlternativeServer, Server, TrustAnchor, UpstreamClient};

@@ -56,7 +56,7 @@ struct Scene {
 /// The first settings belong to the test, the filter and the service to the page.
 fn text(origin: &Origin, top: &str, extra: &str) -> String {
     format!(
-        r#"admin = {{ listen = "127.0.0.1:0" }}
+        r#"admin.listen = "127.0.0.1:0"
 workers = 2
 shutdown = {{ readiness_delay = "0s", drain_timeout = "1s" }}
 log = {{ level = "info,keygate::proxy=debug", repeat_after = "0s" }}
@@ -156,8 +156,13 @@ fn every_setting_on_the_page_is_valid() {
     let mut settings = blocks(PAGE, "toml");
     // The filter with a source has a test of its own.
     settings.retain(|setting| !setting.contains("source = "));
-    assert_eq!(settings.len(), 2);
+    assert_eq!(settings.len(), 4);
+    for (copy, of) in [("readers.pem", "orders.pem"), ("readers.key", "orders.key")] {
+        std::fs::copy(scene.pki.path(of), scene.pki.path(copy)).unwrap();
+    }
+    std::fs::copy(scene.pki.path("ca.pem"), scene.pki.path("readers-ca.pem")).unwrap();
     for setting in settings {
+        let setting = setting.replace("\"telegraf\"", "\"root\""); // a group of every machine
         let config = scene.pki.path("keygate.toml");
         write(&config, text(&scene.origin, "", "") + &setting).unwrap();
         let valid = keygate(&["validate", "--config", config.to_str().unwrap()]);

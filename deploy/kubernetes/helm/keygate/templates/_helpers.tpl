@@ -38,6 +38,26 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end }}
 {{- end }}
 
+{{- /* The port for metrics. */ -}}
+{{- define "keygate.metricsPort" -}}
+{{- with .Values.admin }}{{ if .readers.secret }}readers{{ else }}admin{{ end }}{{ end }}
+{{- end }}
+
+{{- /* How a monitor scrapes the port for metrics. */ -}}
+{{- define "keygate.endpoint" -}}
+port: {{ include "keygate.metricsPort" .root }}
+path: /metrics
+interval: {{ .interval }}
+{{- with .root.Values.admin.readers }}
+{{- if .secret }}
+scheme: https
+{{- with .tlsConfig }}
+tlsConfig: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- /* One of the two containers that fetch files: "arguments" follow the configuration. */ -}}
 {{- define "keygate.fetchContainer" -}}
 {{- $values := .root.Values -}}
