@@ -23,6 +23,7 @@ mod filter;
 mod healthcheck;
 mod help;
 mod input;
+mod instances;
 mod jwks;
 mod key;
 mod list;

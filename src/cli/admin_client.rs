@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
@@ -11,30 +12,48 @@ use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use keygate_core::json::{self, JsonError};
 use keygate_core::printable::printable;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Runtime;
+use tokio_rustls::TlsConnector;
 
 use super::admin_error::AdminError;
 use super::{BoxedError, CliError, CliOutput, runtime};
 use crate::config::ListenAddress;
 
-/// Maximum size of a response body, in bytes; a larger body is an error.
-const MAX_BODY: usize = 128 << 20;
+/// Maximum size of a response body, in bytes; a larger body is an error. The largest one, of
+/// `/report`, has 45 MiB.
+const MAX_BODY: usize = 64 << 20;
 
 /// Sends requests one after another, each on a new connection.
 pub(super) struct AdminClient {
     address: ListenAddress,
     timeout: Duration,
+    /// The end of the last request; `None` if each has its timeout alone.
+    end: Option<Instant>,
+    /// TLS on TCP, and the name of the server.
+    tls: Option<(TlsConnector, ServerName<'static>)>,
     runtime: Runtime,
 }
 
 impl AdminClient {
     /// `timeout` limits each request, from the connect to the last byte of the response.
     pub(super) fn new(address: ListenAddress, timeout: Duration) -> Result<Self, CliError> {
-        Ok(Self { address, timeout, runtime: runtime()? })
+        Ok(Self { address, timeout, end: None, tls: None, runtime: runtime()? })
+    }
+
+    /// All requests end at this time at the latest.
+    pub(super) fn until(self, end: Instant) -> Self {
+        Self { end: Some(end), ..self }
+    }
+
+    /// TCP connections use TLS, to the server with this name.
+    pub(super) fn with_tls(self, config: Arc<ClientConfig>, name: ServerName<'static>) -> Self {
+        Self { tls: Some((config.into(), name)), ..self }
     }
 
     /// A client for the proxy with the configuration in `file`.
@@ -93,9 +112,11 @@ impl AdminClient {
             .header(header::CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::from(json)))
             .map_err(|error| failed(error.into()))?;
-        let send = async { tokio::time::timeout(self.timeout, self.send(request)).await };
+        let left = self.end.map(|end| end.saturating_duration_since(Instant::now()));
+        let timeout = left.map_or(self.timeout, |left| left.min(self.timeout));
+        let send = async { tokio::time::timeout(timeout, self.send(request)).await };
         let sent = self.runtime.block_on(send);
-        let timed_out = |_| AdminError::Timeout { address: address(), timeout: self.timeout };
+        let timed_out = |_| AdminError::Timeout { address: address(), timeout };
         let (status, body) = sent.map_err(timed_out)?.map_err(failed)?;
         if status != StatusCode::OK {
             let body = String::from_utf8_lossy(&body).into_owned();
@@ -108,7 +129,13 @@ impl AdminClient {
         match &self.address {
             ListenAddress::Tcp(address) => {
                 let addresses = reachable(*address);
-                exchange(TcpStream::connect(addresses.as_slice()).await?, request).await
+                let tcp = TcpStream::connect(addresses.as_slice()).await?;
+                match &self.tls {
+                    None => exchange(tcp, request).await,
+                    Some((tls, name)) => {
+                        exchange(tls.connect(name.clone(), tcp).await?, request).await
+                    }
+                }
             }
             ListenAddress::Unix(path) => exchange(UnixStream::connect(path).await?, request).await,
         }

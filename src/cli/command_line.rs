@@ -63,7 +63,9 @@ pub(super) enum CliCommand {
     ///
     /// Prints the status page of the running proxy as text: first the conditions that need
     /// attention, worst first, each with the whole reason and the command to run. Then follow
-    /// filters, lists, services, counts, expiry dates and the last rejected clients.
+    /// filters, lists, services, counts, expiry dates and the last rejected clients. Rows of several
+    /// instances are printed once, with the instances that have them. An instance that does not
+    /// respond is a line.
     Status(status::Args),
     /// Read changed files again: exit code 0 if everything is in use, 1 if a file was rejected.
     ///
@@ -81,7 +83,8 @@ pub(super) enum CliCommand {
     /// List recent clients that were rejected, or that "reject" would have rejected.
     ///
     /// The running proxy keeps the last 2000 clients whose keys were not clean. They are kept in
-    /// memory, so a restart clears them.
+    /// memory, so a restart clears them. A client of several instances is one row, with the
+    /// instances that saw it.
     Report(report::Args),
     /// Create, change and inspect filter files.
     ///

@@ -8,7 +8,6 @@ use std::fs::{DirBuilder, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use clap::ValueHint;
 use data_encoding::BASE64;
@@ -17,12 +16,13 @@ use keygate_core::proof::verify_with_rsa_1024;
 use keygate_core::spki::{Algorithm, Fingerprint, related};
 use keygate_core::unix_time::{self, utc};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::admin_client::AdminClient;
 use super::admin_error::AdminError;
+use super::instances::{Answer, InstanceArgs, number, rows_of, text};
 use super::{CliError, ConfigArgs, Exit, print, print_error, proof, report};
-use crate::config::{Config, ListenAddress};
+use crate::config::Config;
 use crate::confirm::proof_files;
 
 #[derive(Debug, clap::Args)]
@@ -30,10 +30,8 @@ pub(super) struct Args {
     /// Fingerprint of the key: SHA-256 of its SubjectPublicKeyInfo, in hex or base64.
     #[arg(value_name = "FINGERPRINT", value_parser = fingerprint, value_hint = ValueHint::Other)]
     fingerprint: Fingerprint,
-    /// Admin address of a proxy, IP:PORT or unix:/PATH; several if given several times. Default:
-    /// the address of the configuration.
-    #[arg(long, value_name = "ADDRESS", value_parser = address, value_hint = ValueHint::Other)]
-    admin: Vec<ListenAddress>,
+    #[command(flatten)]
+    instances: InstanceArgs,
     #[command(flatten)]
     config: ConfigArgs,
     /// The folder, which must be empty if it exists [default: evidence-FINGERPRINT].
@@ -45,8 +43,6 @@ pub(super) struct Args {
     key: Option<PathBuf>,
 }
 
-/// Maximum time for each response, which a proxy sends from memory.
-const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of certificates in the folder; further ones are left out.
 const MAX_CERTIFICATES: usize = 100;
 /// File names of certificate requests and their common names. Sources: `docs/after-a-hit.md`.
@@ -81,10 +77,9 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let named = || PathBuf::from(format!("evidence-{}", args.fingerprint));
     let directory = args.output.clone().unwrap_or_else(named);
     let config = args.config.path();
-    let mut addresses = args.admin.clone();
-    if addresses.is_empty() {
-        addresses.push(ListenAddress::read_admin(&config)?);
-    }
+    let known = args
+        .instances
+        .ask(&config, |client, instance| Evidence::ask(args.fingerprint, client, instance))?;
     let mut evidence = Evidence {
         fingerprint: args.fingerprint,
         spki: None,
@@ -93,14 +88,13 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         clients: Vec::new(),
         files: BTreeMap::new(),
     };
-    for address in addresses {
-        let instance = address.to_string();
-        let client = AdminClient::new(address, TIMEOUT)?;
-        let found = evidence.ask(&client, &instance).unwrap_or_else(|error| {
+    for Answer { instance, response } in known {
+        let (about, rows) = response.unwrap_or_else(|error| {
             evidence.report(&error);
-            json!({ "error": error.to_string() })
+            (json!({ "error": error.to_string() }), Vec::new())
         });
-        evidence.instances.insert(instance, found);
+        rows.into_iter().for_each(|row| evidence.add(row));
+        evidence.instances.insert(instance, about);
     }
     args.key.as_ref().map_or(Ok(()), |path| evidence.sign(path))?;
     match Config::read(&config) {
@@ -122,43 +116,53 @@ impl Evidence {
         print_error(error);
     }
 
-    /// Adds the rows of a proxy about the key. Returns its host and version.
-    fn ask(&mut self, client: &AdminClient, instance: &str) -> Result<Value, AdminError> {
+    /// The host and version of a proxy, and its rows about the key.
+    fn ask(
+        own: Fingerprint,
+        client: &AdminClient,
+        instance: &str,
+    ) -> Result<(Value, Vec<Map<String, Value>>), AdminError> {
         let status: Value = client.get_json("/status")?;
         let report: Value = client.get_json("/report")?;
         let admitted = report::admitted(client, 0)?.into_iter().map(|it| json!(it));
-        let own = self.fingerprint.to_string();
+        let (own, mut clients) = (own.to_string(), Vec::new());
         let is_own = |row: &Value| {
-            ["fingerprint", "found_fingerprint", "proof"].iter().any(|it| *member(row, it) == *own)
+            ["fingerprint", "found_fingerprint", "proof"].iter().any(|it| text(row, it) == own)
         };
-        let rows = rows_of(member(&report, "clients")).iter().cloned().chain(admitted);
-        for mut row in rows.filter(is_own) {
+        let rows = rows_of(report.get("clients")).iter().cloned().chain(admitted);
+        for row in rows.filter(is_own) {
             let named = |kind: &str, sources: &str| {
-                let mut all = rows_of(member(&status, sources)).iter();
-                all.find(|it| member(it, "name") == member(&row, kind))
+                let mut all = rows_of(status.get(sources)).iter();
+                all.find(|it| it.get("name") == row.get(kind))
             };
             let source = named("list", "lists").or_else(|| named("filter", "filters"));
-            let loaded = source.and_then(|it| member(it, "loaded").as_u64());
+            let loaded = source.and_then(|it| number(it, "loaded"));
             // A list that was replaced after the eviction has a later time.
-            let evicted = member(&row, "evicted").as_u64().zip(loaded);
+            let evicted = number(&row, "evicted").zip(loaded);
             let seconds = evicted.and_then(|(end, start)| end.checked_sub(start));
-            let chain = self.take_certificates(rows_of(member(&row, "chain")));
-            let spki = member(&row, "spki").as_str();
-            let spki = spki.and_then(|it| BASE64.decode(it.as_bytes()).ok());
-            let spki = spki.filter(|spki| Fingerprint::of(spki) == self.fingerprint);
-            self.spki = spki.or(self.spki.take());
             let added = [
-                ("chain", json!(chain)),
                 ("instance", json!(instance)),
                 ("seconds_to_eviction", json!(seconds)),
                 ("source", json!(source)),
             ];
-            if let Some(row) = row.as_object_mut() {
+            if let Value::Object(mut row) = row {
                 row.extend(added.map(|(name, value)| (name.to_owned(), value)));
+                clients.push(row);
             }
-            self.clients.push(row);
         }
-        Ok(json!({ "host": member(&status, "host"), "version": member(&status, "version") }))
+        let about = json!({ "host": text(&status, "host"), "version": text(&status, "version") });
+        Ok((about, clients))
+    }
+
+    /// Adds a row. Its certificates become files.
+    fn add(&mut self, mut row: Map<String, Value>) {
+        let chain = self.take_certificates(rows_of(row.get("chain")));
+        row.insert("chain".to_owned(), json!(chain));
+        let spki = row.get("spki").and_then(Value::as_str);
+        let spki = spki.and_then(|it| BASE64.decode(it.as_bytes()).ok());
+        let spki = spki.filter(|spki| Fingerprint::of(spki) == self.fingerprint);
+        self.spki = spki.or(self.spki.take());
+        self.clients.push(row.into());
     }
 
     /// Adds the certificates of a client, before other files. Returns the names of their files.
@@ -224,7 +228,7 @@ impl Evidence {
         if let Some(spki) = &self.spki {
             self.files.insert("key.pem".to_owned(), pem("PUBLIC KEY", spki));
         }
-        let all = |name| self.clients.iter().filter_map(move |row| member(row, name).as_u64());
+        let all = |name| self.clients.iter().filter_map(move |row| number(row, name));
         let json = json!({
             "algorithm": self.spki.as_deref().map(|spki| Algorithm::of(spki).to_string()),
             "clients": self.clients,
@@ -258,7 +262,8 @@ impl Evidence {
 /// Adds `value` as indented lines for people: times as dates, and without the bytes of keys.
 fn describe(value: &Value, indent: usize, lines: &mut String) {
     let members = value.as_object().into_iter().flatten().map(|(name, it)| (printable(name), it));
-    let elements = rows_of(value).iter().zip(1..).map(|(it, number)| (number.to_string(), it));
+    let elements =
+        rows_of(Some(value)).iter().zip(1..).map(|(it, number)| (number.to_string(), it));
     for (name, value) in members.chain(elements).filter(|(name, _)| name != "spki") {
         let is_time = TIMES.contains(&name.as_str());
         let shown = match value {
@@ -278,23 +283,7 @@ fn pem(label: &str, der: &[u8]) -> Vec<u8> {
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n")).into_bytes()
 }
 
-/// A member of an object; null if there is none.
-fn member<'a>(value: &'a Value, name: &str) -> &'a Value {
-    value.get(name).unwrap_or(&Value::Null)
-}
-
-/// The elements of an array; none of another value.
-fn rows_of(value: &Value) -> &[Value] {
-    value.as_array().map_or(&[], Vec::as_slice)
-}
-
 fn fingerprint(text: &str) -> Result<Fingerprint, String> {
     let problem = "not the SHA-256 of a key, in hex or base64; `keygate key` prints it";
     Fingerprint::parse(text).ok_or_else(|| problem.to_owned())
-}
-
-fn address(text: &str) -> Result<ListenAddress, String> {
-    let unix = text.strip_prefix("unix:").map(|path| ListenAddress::Unix(path.into()));
-    let address = unix.or_else(|| text.parse().map(ListenAddress::Tcp).ok());
-    address.ok_or_else(|| "not an address; write 10.0.0.1:9464 or unix:/PATH".to_owned())
 }

@@ -1,18 +1,21 @@
-//! `keygate report`: lists recent clients that were rejected, or that `reject` would have rejected.
+//! `keygate report`: lists recent clients that were rejected, or that `reject` would have rejected,
+//! of one instance or of several.
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
 use std::time::Duration;
 
 use clap::ValueHint;
 use keygate_core::printable::printable;
 use keygate_core::unix_time::{self, utc};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::admin_client::AdminClient;
 use super::admin_error::AdminError;
 use super::counted::counted;
+use super::instances::{InstanceArgs, merged, number, on, responses, text, with_instances};
 use super::{CliError, CliOutput, ConfigFile, Exit};
 use crate::key_uses::KeyUse;
 
@@ -20,6 +23,8 @@ use crate::key_uses::KeyUse;
 pub(super) struct Args {
     #[command(flatten)]
     config: ConfigFile,
+    #[command(flatten)]
+    instances: InstanceArgs,
     /// Show only clients whose last connection is not older than this.
     #[arg(
         long,
@@ -57,14 +62,20 @@ struct ReportedHit {
 }
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let client = AdminClient::from_config(&args.config.path(), TIMEOUT)?;
+    let config = args.config.path();
     let from = unix_time::now().saturating_sub(args.since.as_secs());
-    if args.clients {
-        return keys(admitted(&client, from)?);
+    if args.clients || args.classical {
+        let answers = args.instances.ask(&config, |client, _| admitted(client, from))?;
+        let of_instance = |(instance, clients): (String, Vec<KeyUse>)| {
+            clients.into_iter().map(move |client| (client, instance.clone()))
+        };
+        let clients = newest(responses(answers)?.into_iter().flat_map(of_instance).collect());
+        return if args.clients { keys(&clients) } else { classical(&clients, args) };
     }
-    if args.classical {
-        return classical(admitted(&client, from)?, args.json);
+    if !args.instances.is_empty() {
+        return of_instances(args, &config, from);
     }
+    let client = AdminClient::from_config(&config, TIMEOUT)?;
     let mut output = CliOutput::new();
     if args.json {
         let report: ReportBody = client.get_json("/report")?;
@@ -80,28 +91,82 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     Ok(Exit::Done)
 }
 
+/// Prints the rows of several instances.
+fn of_instances(args: &Args, config: &Path, from: u64) -> Result<Exit, CliError> {
+    let ask = |client: &AdminClient, _: &str| client.get_json::<ReportBody>("/report");
+    let reports = responses(args.instances.ask(config, ask)?)?;
+    let (all, mut output) = (reports.len(), CliOutput::new());
+    let rows = reports.into_iter().flat_map(|(instance, report)| {
+        let recent = move |row: &Value| number(row, "last_seen") >= Some(from);
+        report.clients.into_iter().filter(recent).map(move |row| (instance.clone(), row))
+    });
+    let key = |row: &Value| {
+        let client = row.get("fingerprint").or(row.get("address"));
+        let others = ["service", "verdict", "action", "result"].map(|name| row.get(name));
+        json!([client, others])
+    };
+    for row in merged(rows, key) {
+        if args.json {
+            output.json(&row)?;
+            continue;
+        }
+        let or_none = |name| Some(text(&row, name)).filter(|it| !it.is_empty()).unwrap_or("-");
+        let list = ["list", "filter", "check"].into_iter().map(or_none).find(|it| *it != "-");
+        output.line(printable(&format!("{}  {}", or_none("fingerprint"), or_none("subject"))))?;
+        output.line(printable(&format!(
+            "    service {}, {} (in {}), {}, {} times from {} to {}, last from {}, {}",
+            or_none("service"),
+            or_none("verdict"),
+            list.unwrap_or("-"),
+            or_none("action"),
+            number(&row, "count").unwrap_or_default(),
+            utc(number(&row, "first_seen").unwrap_or_default()),
+            utc(number(&row, "last_seen").unwrap_or_default()),
+            or_none("address"),
+            on(&row, all)
+        )))?;
+    }
+    output.flush()?;
+    Ok(Exit::Done)
+}
+
 /// More workers than a process has. Another version may respond to every number.
 const MAX_WORKERS: usize = 1 << 12;
 
-/// The clients of each service that were admitted since `from`, last seen first. A client that two
-/// workers saw in one second counts as classical if one of them says so.
+/// The clients of each service that were admitted since `from`, last seen first.
 pub(super) fn admitted(client: &AdminClient, from: u64) -> Result<Vec<KeyUse>, AdminError> {
     let mut clients = Vec::new();
     for worker in 0..MAX_WORKERS {
         let path = format!("/key-uses?worker={worker}");
         let Some(of_worker) = client.get_json::<Option<Vec<KeyUse>>>(&path)? else { break };
-        clients.extend(of_worker.into_iter().filter(|it| it.last_seen >= from));
+        let of_worker = of_worker.into_iter().filter(|it| it.last_seen >= from);
+        clients.extend(of_worker.map(|it| (it, String::new())));
     }
-    clients.sort_by_cached_key(|it| (Reverse(it.last_seen), is_hybrid(it), it.fingerprint.clone()));
-    let mut seen = HashSet::new();
-    clients.retain(|it| seen.insert((it.fingerprint.clone(), it.service.clone())));
-    Ok(clients)
+    Ok(newest(clients).into_iter().map(|(client, _)| client).collect())
+}
+
+/// The last use of each key and service, last seen first, with the instances that saw it. A client
+/// that two workers saw in one second counts as classical if one of them says so.
+fn newest(mut clients: Vec<(KeyUse, String)>) -> Vec<(KeyUse, Vec<String>)> {
+    clients.sort_by_cached_key(|(it, _)| {
+        (Reverse(it.last_seen), is_hybrid(it), it.fingerprint.clone())
+    });
+    let (mut newest, mut places) = (Vec::<(KeyUse, Vec<String>)>::new(), HashMap::new());
+    for (client, instance) in clients {
+        let key = (client.fingerprint.clone(), client.service.clone());
+        let place = *places.entry(key).or_insert(newest.len());
+        match newest.get_mut(place) {
+            Some((_, instances)) => instances.push(instance),
+            None => newest.push((client, vec![instance])),
+        }
+    }
+    newest
 }
 
 /// Prints the public key of each client.
-fn keys(clients: Vec<KeyUse>) -> Result<Exit, CliError> {
+fn keys(clients: &[(KeyUse, Vec<String>)]) -> Result<Exit, CliError> {
     let (mut output, mut seen) = (CliOutput::new(), HashSet::new());
-    for it in clients.iter().filter(|it| seen.insert(&it.spki)) {
+    for (it, _) in clients.iter().filter(|(it, _)| seen.insert(&it.spki)) {
         output.line(format_args!("# {}\n{}", printable(&it.subject), printable(&it.spki)))?;
     }
     output.flush()?;
@@ -113,20 +178,25 @@ fn is_hybrid(client: &KeyUse) -> bool {
 }
 
 /// Prints the clients with a classical key or a classical key exchange.
-fn classical(clients: Vec<KeyUse>, as_json: bool) -> Result<Exit, CliError> {
+fn classical(clients: &[(KeyUse, Vec<String>)], args: &Args) -> Result<Exit, CliError> {
     let has_ml_dsa = |it: &KeyUse| it.key_algorithm.starts_with("ml-dsa");
     let seen = counted(clients.len() as u64, "client");
-    let hybrid = clients.iter().filter(|it| is_hybrid(it)).count();
-    let ml_dsa = clients.iter().filter(|it| has_ml_dsa(it)).count();
+    let hybrid = clients.iter().filter(|(it, _)| is_hybrid(it)).count();
+    let ml_dsa = clients.iter().filter(|(it, _)| has_ml_dsa(it)).count();
     let mut output = CliOutput::new();
-    for it in clients.iter().filter(|it| !(is_hybrid(it) && has_ml_dsa(it))) {
-        if as_json {
-            output.json(it)?;
+    for (it, instances) in clients.iter().filter(|(it, _)| !(is_hybrid(it) && has_ml_dsa(it))) {
+        let several = Some(instances).filter(|_| !args.instances.is_empty());
+        if args.json {
+            match several {
+                Some(instances) => output.json(&with_instances(json!(it), instances))?,
+                None => output.json(it)?,
+            }
             continue;
         }
+        let on = several.map(|it| format!(", on {}", it.join(", "))).unwrap_or_default();
         let (group, last_seen) = (it.key_exchange.as_deref().unwrap_or("-"), utc(it.last_seen));
         output.line(format_args!(
-            "{}  {}\n    service {}, key {}, key exchange {group}, last seen {last_seen} from {}",
+            "{}  {}\n    service {}, key {}, key exchange {group}, last seen {last_seen} from {}{on}",
             it.fingerprint,
             printable(&it.subject),
             it.service,
@@ -134,7 +204,7 @@ fn classical(clients: Vec<KeyUse>, as_json: bool) -> Result<Exit, CliError> {
             it.address
         ))?;
     }
-    if !as_json {
+    if !args.json {
         output.line(format_args!(
             "{seen}, counted once for each service: {hybrid} with a hybrid key exchange, {ml_dsa} with \
              an ML-DSA key"

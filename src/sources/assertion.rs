@@ -122,10 +122,10 @@ pub(crate) fn key_set<'a>(keys: impl IntoIterator<Item = &'a SigningKeys>) -> St
     for DatedKey { key, id, from, .. } in keys.into_iter().flat_map(|it| &*it.keys) {
         if !set.iter().any(|known| known["kid"] == **id) {
             let mut jwk = key.jwk.clone();
-            jwk["alg"] = key.algorithm.into();
-            jwk["kid"] = id.as_str().into();
-            jwk["nbf"] = (*from).into();
-            jwk["use"] = "sig".into();
+            let facts = json!({ "alg": key.algorithm, "kid": id, "nbf": from, "use": "sig" });
+            if let (Value::Object(jwk), Value::Object(facts)) = (&mut jwk, facts) {
+                jwk.extend(facts);
+            }
             set.push(jwk);
         }
     }

@@ -146,6 +146,7 @@ mod fleet {
     mod proofs;
     mod rings;
     mod store;
+    mod view;
 }
 
 mod http {

@@ -1,6 +1,5 @@
 //! A client of the probe: one GET over mutual TLS.
 
-use std::fmt::Display;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -9,13 +8,12 @@ use std::time::Duration;
 
 use humantime::format_duration;
 use keygate_core::{spki, unix_time};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{AlertDescription, ClientConfig, RootCertStore};
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{AlertDescription, ClientConfig};
 
 use super::Args;
 use crate::cli::CliError;
-use crate::cli::tls_client::{self, connect};
+use crate::cli::tls_client::{self, connect, failed};
 
 /// Maximum length of a response that is read, in bytes.
 const MAX_RESPONSE: u64 = 256 << 10;
@@ -47,25 +45,12 @@ impl ProbeClient {
     /// Returns an error if the proxy cannot be reached, if a file cannot be used, or if the
     /// certificate is not valid at this time: a proxy rejects it whatever its key is.
     pub(super) fn new(args: &Args, files: &[PathBuf]) -> Result<Self, CliError> {
-        let [path, key] = files else {
-            return Err(CliError::Usage("a certificate and a private key are due".to_owned()));
-        };
-        let chain = certificates(path)?;
-        let certificate = chain.first().cloned().ok_or_else(|| failed(path, "no certificate"))?;
+        let (config, certificate) = tls_client::load(&args.ca, files)?;
+        let path = files.first().map_or(Path::new(""), PathBuf::as_path);
         let now = Duration::from_secs(unix_time::now());
         if !spki::validity(&certificate).map_err(|error| failed(path, error))?.contains(now) {
             return Err(failed(path, "the certificate has expired or is not valid yet: renew it"));
         }
-        let mut anchors = RootCertStore::empty();
-        anchors.add_parsable_certificates(certificates(&args.ca)?);
-        let private_key = PrivateKeyDer::from_pem_file(key).map_err(|error| failed(key, error))?;
-        let config = tls_client::client_config(anchors, chain, private_key);
-        let config = config.map_err(|error| {
-            if matches!(error, rustls::Error::InconsistentKeys(_)) {
-                return failed(key, format!("not the private key of {}", path.display()));
-            }
-            failed(key, error)
-        })?;
         if args.host.contains('/') {
             let problem = format!("{:?} is a URL; give HOST or HOST:PORT, and --path", args.host);
             return Err(CliError::Usage(problem));
@@ -124,15 +109,6 @@ fn is_close(error: &io::Error) -> bool {
 
 fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock)
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CliError> {
-    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
-    read.map_err(|error| failed(path, error))
-}
-
-fn failed(path: &Path, error: impl Display) -> CliError {
-    CliError::file(path, error.to_string())
 }
 
 impl Outcome {

@@ -1,0 +1,281 @@
+//! The instances that a command reads: their addresses, and the responses of all of them.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::ValueHint;
+use keygate_core::printable::printable;
+use keygate_core::regular_file;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use serde_json::{Value, json};
+
+use super::admin_client::AdminClient;
+use super::admin_error::AdminError;
+use super::{CliError, print_error, resolver, runtime, tls_client};
+use crate::config::ListenAddress;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct InstanceArgs {
+    /// An instance: IP:PORT or unix:/PATH of its admin address or address for readers, or HOST:PORT
+    /// for each address of a host. Can be repeated. Default: the address of the configuration.
+    #[arg(long, value_name = "ADDRESS", value_hint = ValueHint::Other)]
+    admin: Vec<String>,
+    /// A file with instances, one a line. A line that begins with "#" is a comment.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    instances: Option<PathBuf>,
+    /// The CAs of addresses for readers, PEM. All TCP addresses are then read over TLS.
+    #[arg(long, value_name = "FILE", requires = "client", value_hint = ValueHint::FilePath)]
+    ca: Option<PathBuf>,
+    /// Certificate and private key of the reader, PEM.
+    #[arg(long, num_args = 2, value_names = ["CERT", "KEY"], requires = "ca")]
+    client: Vec<PathBuf>,
+}
+
+/// Maximum number of instances.
+const MAX_INSTANCES: usize = 1000;
+/// Maximum size of a file with instances, in bytes.
+const MAX_FILE: u64 = 1 << 20;
+/// Number of instances that are asked at the same time.
+const MAX_PARALLEL: usize = 16;
+/// Maximum time for each response of one of several instances.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum time for the responses of all instances. It passes if a hundred hang.
+const MAX_TIME: Duration = Duration::from_secs(60);
+/// Maximum time to look a host up.
+const MAX_LOOK_UP: Duration = Duration::from_secs(5);
+
+/// Maximum number of instances that the text of a row names.
+const MAX_SHOWN: usize = 5;
+
+/// An address of an instance, and the name in its certificate.
+struct Instance {
+    address: ListenAddress,
+    name: Option<ServerName<'static>>,
+}
+
+/// The response of an instance, or why there is none.
+pub(super) struct Answer<T> {
+    pub(super) instance: String,
+    pub(super) response: Result<T, AdminError>,
+}
+
+impl InstanceArgs {
+    /// Whether the command has no instance but the configured one.
+    pub(super) fn is_empty(&self) -> bool {
+        self.admin.is_empty() && self.instances.is_none()
+    }
+
+    /// Calls `ask` with a client of each instance, some at the same time. The instance of the
+    /// configuration is the only one if none is given.
+    ///
+    /// # Errors
+    /// Returns an error if an address or a file cannot be used, or if a host has no address.
+    pub(super) fn ask<T: Send>(
+        &self,
+        config: &Path,
+        ask: impl Fn(&AdminClient, &str) -> Result<T, AdminError> + Sync,
+    ) -> Result<Vec<Answer<T>>, CliError> {
+        let instances = self.addresses(config)?;
+        let tls = self.ca.as_ref().map(|ca| tls_client::load(ca, &self.client)).transpose()?;
+        let tls = tls.map(|(config, _)| config);
+        let (next, end) = (AtomicUsize::new(0), Instant::now() + MAX_TIME);
+        let answers = Mutex::new(Vec::new());
+        let ask_one = |instance: &Instance| {
+            let client = client(instance, tls.as_ref(), end)?;
+            let instance = instance.address.to_string();
+            let response = ask(&client, &instance);
+            Ok::<_, CliError>(Answer { instance, response })
+        };
+        let work = || {
+            loop {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                let Some(instance) = instances.get(index) else { break };
+                let answer = ask_one(instance);
+                answers.lock().unwrap_or_else(PoisonError::into_inner).push((index, answer));
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 1..instances.len().min(MAX_PARALLEL) {
+                let started = thread::Builder::new().spawn_scoped(scope, work);
+                if started.is_err() {
+                    break; // the other threads do the work
+                }
+            }
+            work();
+        });
+        let mut answers = answers.into_inner().unwrap_or_else(PoisonError::into_inner);
+        answers.sort_by_key(|(index, _)| *index);
+        answers.into_iter().map(|(_, answer)| answer).collect()
+    }
+
+    /// The instances, each once.
+    fn addresses(&self, config: &Path) -> Result<Vec<Instance>, CliError> {
+        let mut texts = self.admin.clone();
+        if let Some(path) = &self.instances {
+            let content = regular_file::read(path, MAX_FILE);
+            let content = content.map_err(|error| CliError::io(path, &error))?;
+            let content =
+                String::from_utf8(content).map_err(|error| CliError::file(path, error))?;
+            let lines = content.lines().map(str::trim);
+            texts.extend(
+                lines.filter(|it| !it.is_empty() && !it.starts_with('#')).map(str::to_owned),
+            );
+        }
+        let mut instances: Vec<Instance> = Vec::new();
+        if self.is_empty() {
+            let address = ListenAddress::read_admin(config)?;
+            instances.push(Instance { name: name_of(&address), address });
+        }
+        for text in texts {
+            for instance in addresses_of(&text)? {
+                if !instances.iter().any(|known| known.address == instance.address) {
+                    instances.push(instance);
+                }
+            }
+            if instances.len() > MAX_INSTANCES {
+                let problem = format!("more than {MAX_INSTANCES} instances; ask them in parts");
+                return Err(CliError::Usage(problem));
+            }
+        }
+        if instances.is_empty() {
+            return Err(CliError::Usage("no instance is given".to_owned()));
+        }
+        Ok(instances)
+    }
+}
+
+fn client(
+    instance: &Instance,
+    tls: Option<&Arc<ClientConfig>>,
+    end: Instant,
+) -> Result<AdminClient, CliError> {
+    let client = AdminClient::new(instance.address.clone(), TIMEOUT)?.until(end);
+    Ok(match tls.zip(instance.name.clone()) {
+        Some((config, name)) => client.with_tls(Arc::clone(config), name),
+        None => client,
+    })
+}
+
+/// The instances that a text names.
+fn addresses_of(text: &str) -> Result<Vec<Instance>, CliError> {
+    let problem = || {
+        let text = printable(text);
+        CliError::Usage(format!("{text:?}: write 10.0.0.1:9464, unix:/PATH or HOST:9464"))
+    };
+    let unix = text.strip_prefix("unix:").map(|path| ListenAddress::Unix(path.into()));
+    let known = unix.or_else(|| text.parse().map(ListenAddress::Tcp).ok());
+    if let Some(address) = known {
+        return Ok(vec![Instance { name: name_of(&address), address }]);
+    }
+    let (host, port) = text.rsplit_once(':').ok_or_else(problem)?;
+    let port: u16 = port.parse().map_err(|_| problem())?;
+    let name = ServerName::try_from(host.to_owned()).map_err(|_| problem())?;
+    let found = runtime()?.block_on(resolver()?.resolve(host, MAX_LOOK_UP));
+    let found = found.map_err(|error| CliError::Operation(format!("{host}: {error}")))?;
+    let instances = found.iter().map(|found| {
+        let address = ListenAddress::Tcp((found.ip(), port).into());
+        Instance { address, name: Some(name.clone()) }
+    });
+    Ok(instances.collect())
+}
+
+/// The name in the certificate of an address without a host.
+fn name_of(address: &ListenAddress) -> Option<ServerName<'static>> {
+    match address {
+        ListenAddress::Tcp(address) => Some(address.ip().into()),
+        ListenAddress::Unix(_) => None,
+    }
+}
+
+/// The responses. An instance without one is a line on standard error.
+///
+/// # Errors
+/// Returns the last error if no instance responds.
+pub(super) fn responses<T>(answers: Vec<Answer<T>>) -> Result<Vec<(String, T)>, CliError> {
+    let (mut responses, mut errors) = (Vec::new(), Vec::new());
+    for Answer { instance, response } in answers {
+        match response {
+            Ok(response) => responses.push((instance, response)),
+            Err(error) => errors.push(error),
+        }
+    }
+    let last = if responses.is_empty() { errors.pop() } else { None };
+    errors.iter().for_each(|error| print_error(error));
+    last.map_or(Ok(responses), |error| Err(error.into()))
+}
+
+/// Rows of several instances, last seen first. Rows with the same `key` are one, with its
+/// `instances`: counts are added, `first_seen` is the first one, and the rest is of the instance
+/// that saw it last.
+pub(super) fn merged(
+    rows: impl IntoIterator<Item = (String, Value)>,
+    key: impl Fn(&Value) -> Value,
+) -> Vec<Value> {
+    let mut merged: Vec<(Value, Vec<String>)> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
+    for (instance, row) in rows {
+        let place = *places.entry(key(&row).to_string()).or_insert(merged.len());
+        match merged.get_mut(place) {
+            Some((known, instances)) => {
+                join(known, row);
+                instances.push(instance);
+            }
+            None => merged.push((row, vec![instance])),
+        }
+    }
+    let mut rows: Vec<Value> =
+        merged.into_iter().map(|(row, instances)| with_instances(row, &instances)).collect();
+    rows.sort_by_key(|row| Reverse(number(row, "last_seen")));
+    rows
+}
+
+/// The row with the instances that have it.
+pub(super) fn with_instances(mut row: Value, instances: &[String]) -> Value {
+    if let Some(row) = row.as_object_mut() {
+        row.insert("instances".to_owned(), json!(instances));
+    }
+    row
+}
+
+fn join(known: &mut Value, mut row: Value) {
+    let numbers = |name| number(known, name).zip(number(&row, name));
+    let count = numbers("count").map(|(one, other)| one.saturating_add(other));
+    let first = numbers("first_seen").map(|(one, other)| one.min(other));
+    if number(&row, "last_seen") > number(known, "last_seen") {
+        std::mem::swap(known, &mut row);
+    }
+    for (name, value) in [("count", count), ("first_seen", first)] {
+        if let Some((member, value)) = known.get_mut(name).zip(value) {
+            *member = value.into();
+        }
+    }
+}
+
+/// The instances of a merged row as text, of `all` that responded.
+pub(super) fn on(row: &Value, all: usize) -> String {
+    let names: Vec<&str> = rows_of(row.get("instances")).iter().filter_map(Value::as_str).collect();
+    let shown = names.iter().take(MAX_SHOWN).copied().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(MAX_SHOWN) {
+        _ if names.len() == all => "on all".to_owned(),
+        0 => format!("on {shown}"),
+        others => format!("on {shown} and {others} more"),
+    }
+}
+
+pub(super) fn rows_of(value: Option<&Value>) -> &[Value] {
+    value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+pub(super) fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+    value.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+pub(super) fn number(value: &Value, name: &str) -> Option<u64> {
+    value.get(name)?.as_u64()
+}
