@@ -145,6 +145,7 @@ mod fleet {
     mod examples;
     mod proofs;
     mod rings;
+    mod simulation;
     mod store;
     mod view;
 }

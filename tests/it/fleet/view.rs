@@ -151,7 +151,7 @@ fn a_dead_instance_and_one_that_never_answers_are_lines_and_the_others_are_one_v
 
     // Without a response from any instance, the command fails.
     for command in ["status", "report"] {
-        let (text, errors) = run(3, &[command], &[dead.clone()]);
+        let (text, errors) = run(3, &[command], std::slice::from_ref(dead));
         assert!(line(&(text + &errors), dead, "the admin address"), "{command}");
     }
     fleet.instances[3].signal("CONT");
