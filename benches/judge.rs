@@ -15,8 +15,8 @@
 //!   checks of weak keys, whose results are known.
 //! * `new-key` is the first judgement of an RSA key by a worker, with all checks of weak keys, and
 //!   with one of them. `shared-primes` has a product of 77 KiB, as badkeys has for 2048 bits.
-//!   `wiener-long-exponent` is that check for exponents as large as the modulus, which TLS refuses
-//!   and a request for a certificate may have.
+//!   `wiener-long-exponent` is that check for exponents as large as the modulus, which no TLS library
+//!   accepts and a file of keys may have.
 //! * `ed25519` is warm only: most numbers are no point, and a judgement computes with the point.
 //! * `hit` is a client that is rejected. All 20 bits of its key are set.
 //! * `warm` judges one client repeatedly. It is a lower bound.

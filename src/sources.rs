@@ -48,7 +48,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use keygate_core::guard::{NamedFilter, WeakChecks};
+use keygate_core::guard::{JudgedAt, NamedFilter, WeakChecks};
 use keygate_core::spki::RsaExponents;
 
 pub use self::candidate::{ShrunkFile, check_filter_candidate, check_list_candidate};
@@ -144,7 +144,9 @@ impl Sources {
     ) -> DryRun {
         let services = config.services.iter();
         let services = services.map(|it| (&it.name, &it.policy.decisions));
-        let authorizers = config.authorizers.iter().map(|it| (&it.name, &it.policy.decisions));
+        let authorizers =
+            config.authorizers.iter().filter(|it| it.protocol.stage() == JudgedAt::Asked);
+        let authorizers = authorizers.map(|it| (&it.name, &it.policy.decisions));
         let policies = services.chain(authorizers);
         let policies = policies.map(|(name, policy)| (ids.assign(name), policy.clone())).collect();
         let stays = |list: &&ListSource| config.lists.iter().any(|it| it.name == list.name());

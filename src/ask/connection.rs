@@ -261,7 +261,10 @@ impl AskConnection {
         }
         let is_rejected = judgement.decision == Decision::Reject;
         if !is_rejected {
-            self.record_admitted(snapshot, authorizer, &chain, presented);
+            // An applicant may ask about any key, and is no client that an update would reject.
+            if stage != JudgedAt::Requested {
+                self.record_admitted(snapshot, authorizer, &chain, presented);
+            }
             if authorizer.config.client_auth.accept_server_auth_until.is_some()
                 && chain.iter().any(|it| is_for_servers(it))
             {

@@ -41,12 +41,18 @@ fn both_halves_of_a_secret_are_judged() {
     }
     let line = scene.keygate.wait_for("the line", |line| line["message"] == "client key rejected");
     assert_eq!(line["object"], "secrets shop/web by alice");
-    let report: Value = serde_json::from_str(&scene.keygate.admin("/report").1).unwrap();
-    let certificate = BASE64.encode(&scene.lost.der);
-    let chains = report["clients"].as_array().unwrap().iter().map(|client| &client["chain"]);
-    assert!(chains.flat_map(Value::as_array).flatten().any(|it| *it == *certificate), "{report}");
     let log = format!("{:?}", scene.keygate.matching_lines(|_| true));
     assert!(!log.contains("PRIVATE KEY") && !log.contains(&BASE64.encode(&good_key)));
+}
+
+/// The evidence for a CA has certificates that were issued, and no others.
+#[test]
+fn the_report_has_the_certificate_of_a_secret() {
+    let scene = admission(UNIX);
+    let [certificate, key] = files(&scene.lost);
+    review_of(&scene, &review(SECRET_RESOURCE, "CREATE", tls_secret(&certificate, &key)));
+    let report: Value = serde_json::from_str(&scene.keygate.admin("/report").1).unwrap();
+    assert_eq!(report["clients"][0]["chain"], json!([BASE64.encode(&scene.lost.der)]), "{report}");
 }
 
 #[test]

@@ -7,14 +7,16 @@ use data_encoding::BASE64;
 use keygate_core::spki::Fingerprint;
 use serde_json::{Value, json};
 
-use crate::support::asker::{Asker, TCP, UNIX};
+use crate::support::asker::{AskedKeygate, Asker, TCP, UNIX};
 use crate::support::client::config_of;
-use crate::support::http2::{DATA, END_HEADERS, END_STREAM, HEADERS, frame, request};
+use crate::support::http2::{
+    DATA, END_HEADERS, END_STREAM, HEADERS, WINDOW_UPDATE, frame, request,
+};
 use crate::support::pki::{Kind, Pki};
 use crate::support::proof_source::fingerprint;
 use crate::support::webhook::{
     ID, SECRET, is_issued, message, request_of, signature, signed, ssh_certificate, step_ca,
-    x509_certificate, x509_request,
+    step_ca_configuration, write_secret, x509_certificate, x509_request,
 };
 use crate::support::{system, write_revision};
 
@@ -143,6 +145,22 @@ fn ml_dsa_with_parameters(pki: &Pki) -> Vec<u8> {
     let (length, algorithm, rest) = (&spki[2..4], &spki[6..17], &spki[17..]);
     let length = u16::from_be_bytes(length.try_into().unwrap()) + 2;
     [&[0x30, 0x82], &length.to_be_bytes()[..], &[0x30, 13], algorithm, &[5, 0], rest].concat()
+}
+
+/// Guard: `record_admitted` is for clients only. An applicant that holds stolen keys could otherwise
+/// hold the update of a list that has them.
+#[test]
+fn the_keys_of_applicants_hold_no_update() {
+    let pki = Pki::new();
+    write_secret(&pki.path("webhook.secret"), SECRET);
+    let text = step_ca_configuration(UNIX)
+        .replace("path = \"lost.pkbf\"", "path = \"lost.pkbf\", max_new_hits = 0");
+    let scene = AskedKeygate::configured(pki, &text);
+    let question = x509_certificate(&scene.good.spki);
+    assert!(is_issued(&scene.connect().ask_for_certificate(&question)));
+    write_revision(&scene.pki.path("lost.pkbf"), &[&scene.lost.spki, &scene.good.spki], 2);
+    scene.keygate.wait_for_generation(2);
+    assert!(!is_issued(&scene.connect().ask_for_certificate(&question)));
 }
 
 /// An applicant chooses the encoding of its key.
@@ -326,9 +344,12 @@ fn step_ca_asks_over_tls_with_http_1_and_http_2() {
     }
     // A body above the limit, and one of a question that is cancelled.
     http2.send(&frame(HEADERS, END_HEADERS, 7, &request("POST", &[])));
-    for _ in 0..5 {
+    for _ in 0..4 {
         http2.send(&frame(DATA, 0, 7, &[b' '; 16_000]));
     }
+    // The window of the stream has the size of the limit.
+    while !matches!(http2.frame().unwrap(), (WINDOW_UPDATE, _, 7, _)) {}
+    http2.send(&frame(DATA, 0, 7, &[b' '; 16_000]));
     let answer = String::from_utf8(answer_on(&mut http2, 7)).unwrap();
     assert!(message(&answer).contains("max_question_size"), "{answer}");
     http2.send(&frame(HEADERS, END_HEADERS, 9, &request("POST", &[])));
