@@ -17,9 +17,9 @@ use super::names::{VERSIONS, dns, email, exchange, in_unit, uri, with};
 use crate::support::client::{Client, config_of};
 use crate::support::keygate::keygate;
 use crate::support::origin::Origin;
-use crate::support::output_text;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::proxy::{Configuration, Configure, Proxy, Running};
+use crate::support::{output_text, wait_until};
 
 pub(super) const FOO: &str = "spiffe = [\"foo.example\"]";
 pub(super) const BAR: &str = "spiffe = [\"bar.example\"]";
@@ -184,6 +184,7 @@ fn a_client_that_its_ca_may_not_vouch_for_is_reported_without_an_entry_that_admi
     let forged = with(&[uri("spiffe://bar.example/orders")]);
     let forged = running.pki.client_with("forged", Kind::P256, forged);
     running.rejection(&forged);
+    wait_until("a row of the report", || running.admin("/report").1.contains("not_vouched"));
     let report: Value = serde_json::from_str(&running.admin("/report").1).unwrap();
     let [client] = &report["clients"].as_array().unwrap()[..] else { panic!("{report}") };
     let found = ["result", "verdict", "action", "subject", "stage"].map(|field| &client[field]);
