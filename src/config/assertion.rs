@@ -33,11 +33,11 @@ table! {
 table! {
     /// A key that signs assertions.
     #[derive(Clone, PartialEq, Eq)]
-    pub struct SigningKeyConfig "An array of tables, 1 to 8: the private keys. The key whose time came last signs; of several, the last one in the list. All are published ([rotation](assertion.md#rotation))." {
+    pub struct SigningKeyConfig "An array of tables, 1 to 8: the private keys. The key with the latest `from` that has passed signs. If several have the same time, the last one in the list signs. All are published ([rotation](assertion.md#rotation))." {
         pub file: PathBuf => AtOnce
             "PEM: a private key of the curve P-256 (ES256) or of Ed25519 (EdDSA).",
         pub from: Option<SystemTime> as Option<Until> => AtOnce
-            "When the key begins to sign; a date means the end of that day in UTC. Without `from` it signs until the time of another one has come.",
+            "When the key begins to sign; a date means the end of that day in UTC. Without `from` it signs until another key begins.",
     }
 }
 

@@ -25,6 +25,7 @@ use tracing::info;
 
 use self::state::{Close, ConnectionKind, ConnectionState};
 use self::tls_facts::TlsFacts;
+use super::message::headers::own_fields::NewestAssertion;
 use super::message::headers::{OwnNames, key_status};
 use crate::client_log::RefusalLog;
 use crate::config::{AlpnProtocol, Protocol};
@@ -183,18 +184,6 @@ impl OpenConnection {
     /// The names of the fields of the service's policy.
     pub(crate) fn own_names(&self) -> Rc<OwnNames> {
         Rc::clone(&self.own_names.borrow())
-    }
-
-    /// The assertion about a client with a certificate, if the service has assertions.
-    pub(crate) fn assertion(&self) -> Option<HeaderValue> {
-        let (service, now) = (self.service.borrow(), unix_time::now());
-        let assertions = service.assertions.as_ref()?;
-        let mut kept = self.assertion.borrow_mut();
-        if !kept.as_ref().is_some_and(|(_, fresh)| fresh.contains(&now)) {
-            let (leaf, summary) = (self.identity.leaf()?, self.client_summary()?);
-            *kept = Some(assertions.sign(now, leaf, summary, &self.judgement.borrow())?);
-        }
-        kept.as_ref().map(|(value, _)| value.clone())
     }
 
     /// The value of the status header; `None` if the policy sets none.
@@ -383,6 +372,19 @@ impl OpenConnection {
         self.rejection.set(Some(rejection));
         let within = self.service.borrow().config.policy.evict_within;
         self.state.evict(Instant::now() + within);
+    }
+}
+
+impl NewestAssertion for OpenConnection {
+    fn assertion(&self) -> Option<HeaderValue> {
+        let service = self.service.borrow();
+        let (assertions, now) = (service.assertions.as_ref()?, unix_time::now());
+        let mut kept = self.assertion.borrow_mut();
+        if !kept.as_ref().is_some_and(|(_, fresh)| fresh.contains(&now)) {
+            let (leaf, summary) = (self.identity.leaf()?, self.client_summary()?);
+            *kept = Some(assertions.sign(now, leaf, summary, &self.judgement.borrow())?);
+        }
+        kept.as_ref().map(|(value, _)| value.clone())
     }
 }
 

@@ -12,7 +12,7 @@ use data_encoding::BASE64URL_NOPAD;
 use hyper::header::HeaderValue;
 use keygate_core::guard::Judgement;
 use keygate_core::jws::SigningKey;
-use keygate_core::spki::Fingerprint;
+use keygate_core::spki::{self, Fingerprint};
 use keygate_core::tls::{self, CertificateSummary};
 use keygate_core::unix_time;
 use rustls::pki_types::CertificateDer;
@@ -58,8 +58,8 @@ impl SigningKeys {
     /// Reads the keys. `before` are the keys in use; none at a start.
     ///
     /// # Errors
-    /// Returns an error if a key cannot sign, has not been published for long enough, or was in use
-    /// too lately to be removed.
+    /// Returns an error if a key cannot sign, has not been published for long enough, or has signed
+    /// too recently to be removed; or if no key signs yet.
     pub(crate) fn read(
         files: CredentialFiles<'_>,
         before: &Self,
@@ -75,6 +75,9 @@ impl SigningKeys {
             let key = key.filter(|it| ["ES256", "EdDSA"].contains(&it.algorithm));
             let key = key.ok_or_else(|| file.error(CredentialError::SigningKey(UNSUITABLE)))?;
             let id = Fingerprint::of(&key.spki).to_string();
+            if keys.iter().any(|known: &DatedKey| known.id == id) {
+                return Err(file.error(CredentialError::SigningKey(TWICE)).into());
+            }
             let from = configured.from.map_or(0, unix_time::seconds);
             let mut known = before.keys.iter().filter(|known| known.id == id);
             let is_published = known.any(|known| known.from <= from.max(now));
@@ -84,15 +87,23 @@ impl SigningKeys {
             keys.push(DatedKey { key, id, from, file: configured.file.clone() });
         }
         keys.sort_by_key(|key| key.from);
-        if let Some(first) = keys.first_mut() {
-            first.from = first.from.min(now);
+        let rejected = |key: &DatedKey, problem| {
+            let file = ServiceFile { files, key: SIGNING_KEYS, path: &key.file };
+            LoadErrors::from(file.error(CredentialError::SigningKey(problem)))
+        };
+        if let Some(first) = keys.first().filter(|first| first.from > now) {
+            return Err(rejected(first, NO_SIGNER));
+        }
+        // The end of the key before depends on the time at which this one took over.
+        let signed = before.keys.iter().rfind(|key| key.from <= now);
+        if let Some((signer, signed)) = keys.iter_mut().rfind(|key| key.from <= now).zip(signed) {
+            signer.from = if signer.id == signed.id { signer.from.max(signed.from) } else { now };
         }
         let ends = before.keys.iter().skip(1).map(|next| next.from + PUBLISHED_AFTER);
         for (key, end) in before.keys.iter().zip(ends.chain([u64::MAX])) {
             let is_needed = key.from <= now && now < end && !files.signing_keys.is_empty();
             if is_needed && !keys.iter().any(|kept| kept.id == key.id) {
-                let file = ServiceFile { files, key: SIGNING_KEYS, path: &key.file };
-                return Err(file.error(CredentialError::SigningKey(STILL_NEEDED)).into());
+                return Err(rejected(key, STILL_NEEDED));
             }
         }
         Ok(Self { keys: keys.into(), exposed })
@@ -112,6 +123,8 @@ impl SigningKeys {
 
 const UNSUITABLE: &str =
     "not a private key of the curve P-256 or of Ed25519; make one with `openssl genpkey`";
+const TWICE: &str = "the key is in another file too; remove one of them";
+const NO_SIGNER: &str = "no key signs yet; remove `from` of the present key";
 const UNPUBLISHED: &str = "verifiers do not know the key yet; give it a `from` that is at least 10 minutes from now, and let the present key sign until then";
 const STILL_NEEDED: &str = "the key that was in the file has signed within the last 5 minutes; keep it until 5 minutes after the next key has begun";
 
@@ -151,19 +164,26 @@ impl Assertions {
         summary: &CertificateSummary,
         judgement: &Judgement,
     ) -> Option<(HeaderValue, Range<u64>)> {
-        let DatedKey { key, id, .. } = self.keys.iter().rfind(|key| key.from <= now)?;
+        // The clock may have been set back.
+        let DatedKey { key, id, .. } =
+            self.keys.iter().rfind(|key| key.from <= now).or_else(|| self.keys.first())?;
         let header = json!({ "alg": key.algorithm, "kid": id, "typ": "keygate-assertion+jwt" });
         let (verdict, life) = (&judgement.verdict, self.config.life.as_secs());
         let (hit, listing) = (verdict.hit(), verdict.listing());
         let finding = listing.and_then(|it| it.finding.as_deref());
-        let is_spiffe = |uri: &&String| uri.starts_with("spiffe://");
+        let mut ids = summary.uris.iter().filter(|uri| uri.starts_with("spiffe://"));
+        // A certificate with two SPIFFE IDs is no SVID.
+        let id = ids.next().filter(|_| ids.next().is_none());
+        // A name that is cut could be the name of two clients.
+        let subject = Some(id.unwrap_or(&summary.subject)).filter(|name| !name.ends_with('…'));
+        let end = spki::not_after(leaf).map_or(now, |it| it.as_secs());
         let mut claims = json!({
             "iss": self.config.issuer,
             "aud": self.audience,
             "iat": now,
             "nbf": now,
-            "exp": now + life,
-            "sub": summary.uris.iter().find(is_spiffe).unwrap_or(&summary.subject),
+            "exp": end.min(now + life),
+            "sub": subject,
             "cnf": { "x5t#S256": BASE64URL_NOPAD.encode(&sha256(leaf)) },
             "action": judgement.decision.as_str(),
             "verdict": verdict.as_str(),

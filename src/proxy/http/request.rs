@@ -1,6 +1,7 @@
 //! The head of a request: checked, and rewritten for the upstream.
 
 use std::net::Ipv6Addr;
+use std::rc::Rc;
 
 use h2::ext::Protocol;
 use hyper::body::Body;
@@ -63,7 +64,7 @@ pub(crate) fn prepare(
         host,
         names,
         status: http.open.key_status(),
-        assertion: http.open.assertion(),
+        assertion: Rc::clone(&http.open) as _,
         request_id,
     };
     Ok((purpose, own_fields))

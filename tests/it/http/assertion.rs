@@ -3,6 +3,10 @@
 //! Guards: `assertion` in `src/proxy/open_connection.rs`, `read` in `src/sources/assertion.rs`,
 //! `is_identity` in `src/proxy/message/headers.rs`.
 
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+
+use keygate_core::unix_time;
 use serde_json::{Value, json};
 
 use crate::support::assertion::{POLICY, part, signing_key};
@@ -11,7 +15,7 @@ use crate::support::http2::{Came, END_HEADERS, HEADERS, frame, request};
 use crate::support::keygate::keygate;
 use crate::support::origin::Origin;
 use crate::support::proxy::{Configure, Proxy, Running};
-use crate::support::{output_text, wait_for, write_filter};
+use crate::support::{output_text, wait_for, wait_until, write_filter};
 
 /// A proxy whose assertions are valid for so long that no test outlasts half of it.
 fn proxy() -> Running {
@@ -211,6 +215,10 @@ fn reload(running: &Running, keys: &str) {
     running.signal("HUP");
 }
 
+fn is_about(line: &Value, problem: &str) -> bool {
+    line["problem"].as_str().is_some_and(|it| it.contains(problem))
+}
+
 fn kid(running: &Running) -> Value {
     get(&mut running.connect());
     part(&received(running), 0)["kid"].clone()
@@ -220,17 +228,25 @@ fn kid(running: &Running) -> Value {
 fn a_key_is_published_before_it_signs_and_no_key_in_use_is_replaced() {
     let running = proxy();
     signing_key(&running.pki, "next.pem", "EC");
-    let old = kid(&running);
+    let (old, mut told) = (kid(&running), Vec::new());
     let later = "{ file = \"next.pem\", from = 2999-01-01T00:00:00Z }";
     for (keys, problem) in [
         ("[{ file = \"next.pem\" }]", "verifiers do not know the key yet"),
-        ("[{ file = \"now.pem\" }, { file = \"next.pem\", from = 2020-01-01 }]", "do not know"),
-        (&format!("[{later}]"), "has signed within the last 5 minutes"),
+        (
+            "[{ file = \"now.pem\" }, { file = \"next.pem\", from = 2020-01-01 }]",
+            "verifiers do not know the key yet",
+        ),
+        (&format!("[{later}]"), "no key signs yet"),
+        (
+            "[{ file = \"now.pem\", from = 2999-01-01 }, { file = \"next.pem\", from = 2998-01-01 }]",
+            "no key signs yet",
+        ),
+        ("[{ file = \"now.pem\" }, { file = \"now.pem\" }]", "is in another file too"),
     ] {
         reload(&running, keys);
-        running.wait_for("the rejection", |line| {
-            line["problem"].as_str().is_some_and(|it| it.contains(problem))
-        });
+        told.push(problem);
+        let count = told.iter().filter(|it| **it == problem).count();
+        running.wait_for_lines("the rejection", count, |line| is_about(line, problem));
         assert_eq!(kid(&running), old, "the key in use signs on");
     }
     reload(&running, &format!("[{{ file = \"now.pem\" }}, {later}]"));
@@ -250,6 +266,52 @@ fn a_key_is_published_before_it_signs_and_no_key_in_use_is_replaced() {
     running.signal("HUP");
     running.wait_for("the rejection", |line| line["files"] == "signing_keys");
     assert_eq!(kid(&running), old, "a replaced file changes nothing");
+}
+
+/// A key signs until another one takes over, whatever their order was before.
+#[test]
+fn a_key_is_kept_for_as_long_as_its_last_assertion_lives() {
+    let proxy = Proxy::new().service(POLICY);
+    for name in ["now.pem", "next.pem"] {
+        signing_key(&proxy.pki, name, "EC");
+    }
+    let [now, next] = ["now", "next"].map(|name| format!("{{ file = \"{name}.pem\" }}"));
+    let keys: toml::Table = format!("keys = [{now}, {next}]").parse().unwrap();
+    let place = "services.policy.assertion.signing_keys";
+    let running = proxy.set(place, keys["keys"].clone()).start();
+    let old = kid(&running);
+    reload(&running, &format!("[{next}, {now}]"));
+    running.wait_for_generation(2);
+    assert_ne!(kid(&running), old, "the other key signs");
+    reload(&running, &format!("[{now}]"));
+    let is_rejection = |line: &Value| is_about(line, "has signed within the last 5 minutes");
+    running.wait_for("the rejection", is_rejection);
+}
+
+/// The origin closes the connection once the assertion has expired, and gets the request again.
+#[test]
+fn a_request_that_is_sent_again_has_an_assertion_that_is_valid() {
+    let lives = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&lives);
+    let origin = Origin::responding(move |request, tcp| {
+        let claims = part(request.fields("keygate-assertion")[0], 1);
+        let end = claims["exp"].as_u64().unwrap();
+        seen.lock().unwrap().push((unix_time::now(), end));
+        if seen.lock().unwrap().len() == 2 {
+            wait_until("the end of the assertion", || unix_time::now() > end);
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello\n")
+    });
+    let proxy = Proxy::to(origin).service(POLICY);
+    signing_key(&proxy.pki, "now.pem", "EC");
+    let running = proxy.set("services.policy.assertion.life", "2s").start();
+    let mut client = running.connect();
+    get(&mut client);
+    get(&mut client);
+    let lives = lives.lock().unwrap();
+    let &[_, (_, end), (again, later)] = &lives[..] else { panic!("{lives:?}") };
+    assert!(again > end && later >= again, "{lives:?}");
 }
 
 #[test]
