@@ -232,7 +232,7 @@ impl Evidence {
         let json = json!({
             "algorithm": self.spki.as_deref().map(|spki| Algorithm::of(spki).to_string()),
             "clients": self.clients,
-            "count": all("count").sum::<u64>(),
+            "count": all("count").fold(0, u64::saturating_add),
             "files": self.files.keys().collect::<Vec<_>>(),
             "fingerprint": self.fingerprint.to_string(),
             "first_seen": all("first_seen").chain(all("last_seen")).min(),

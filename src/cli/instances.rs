@@ -202,12 +202,12 @@ pub(super) fn responses<T>(answers: Vec<Answer<T>>) -> Result<Vec<(String, T)>, 
     for Answer { instance, response } in answers {
         match response {
             Ok(response) => responses.push((instance, response)),
-            Err(error) => errors.push(error),
+            Err(error) => errors.push((instance, error)),
         }
     }
     let last = if responses.is_empty() { errors.pop() } else { None };
-    errors.iter().for_each(|error| print_error(error));
-    last.map_or(Ok(responses), |error| Err(error.into()))
+    errors.iter().for_each(|(instance, error)| print_error(&format_args!("{instance}: {error}")));
+    last.map_or(Ok(responses), |(_, error)| Err(error.into()))
 }
 
 /// Rows of several instances, last seen first. Rows with the same `key` are one, with its
@@ -224,7 +224,10 @@ pub(super) fn merged(
         match merged.get_mut(place) {
             Some((known, instances)) => {
                 join(known, row);
-                instances.push(instance);
+                // The rows of an instance come together.
+                if instances.last() != Some(&instance) {
+                    instances.push(instance);
+                }
             }
             None => merged.push((row, vec![instance])),
         }

@@ -69,8 +69,13 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         let of_instance = |(instance, clients): (String, Vec<KeyUse>)| {
             clients.into_iter().map(move |client| (client, instance.clone()))
         };
+        let is_whole = answers.iter().all(|it| it.response.is_ok());
         let clients = newest(responses(answers)?.into_iter().flat_map(of_instance).collect());
-        return if args.clients { keys(&clients) } else { classical(&clients, args) };
+        if args.classical {
+            return classical(&clients, args);
+        }
+        // The keys of a part of the clients let an update through that rejects the others.
+        return keys(&clients).map(|exit| if is_whole { exit } else { Exit::Incomplete });
     }
     if !args.instances.is_empty() {
         return of_instances(args, &config, from);
@@ -195,14 +200,11 @@ fn classical(clients: &[(KeyUse, Vec<String>)], args: &Args) -> Result<Exit, Cli
         }
         let on = several.map(|it| format!(", on {}", it.join(", "))).unwrap_or_default();
         let (group, last_seen) = (it.key_exchange.as_deref().unwrap_or("-"), utc(it.last_seen));
-        output.line(format_args!(
-            "{}  {}\n    service {}, key {}, key exchange {group}, last seen {last_seen} from {}{on}",
-            it.fingerprint,
-            printable(&it.subject),
-            it.service,
-            it.key_algorithm,
-            it.address
-        ))?;
+        output.line(printable(&format!("{}  {}", it.fingerprint, it.subject)))?;
+        output.line(printable(&format!(
+            "    service {}, key {}, key exchange {group}, last seen {last_seen} from {}{on}",
+            it.service, it.key_algorithm, it.address
+        )))?;
     }
     if !args.json {
         output.line(format_args!(

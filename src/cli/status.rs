@@ -107,7 +107,7 @@ fn show(status: &Value, output: &mut CliOutput) -> Result<(), CliError> {
     for it in instances {
         let about = match it.get("error") {
             Some(_) => format!("no response: {}", text(it, "error")),
-            None if text(it, "not_ready").is_empty() => "ready".to_owned(),
+            None if it.get("ready") == Some(&json!(true)) => "ready".to_owned(),
             None => format!("not ready: {}", text(it, "not_ready")),
         };
         let (host, version) = (text(it, "host"), text(it, "version"));

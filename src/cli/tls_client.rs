@@ -21,12 +21,15 @@ pub(super) fn load(
     files: &[PathBuf],
 ) -> Result<(Arc<ClientConfig>, CertificateDer<'static>), CliError> {
     let [path, key] = files else {
-        return Err(CliError::Usage("a certificate and a private key are due".to_owned()));
+        return Err(CliError::Usage("give a certificate and a private key".to_owned()));
     };
     let chain = certificates(path)?;
     let certificate = chain.first().cloned().ok_or_else(|| failed(path, "no certificate"))?;
     let mut anchors = RootCertStore::empty();
     anchors.add_parsable_certificates(certificates(ca)?);
+    if anchors.is_empty() {
+        return Err(failed(ca, "no certificate of a CA"));
+    }
     let private_key = PrivateKeyDer::from_pem_file(key).map_err(|error| failed(key, error))?;
     let config = client_config(anchors, chain, private_key).map_err(|error| {
         if matches!(error, rustls::Error::InconsistentKeys(_)) {

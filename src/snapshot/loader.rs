@@ -46,7 +46,8 @@ pub struct Loader {
     /// keep old filters in memory.
     guard: CurrentGuard,
     judgement: JudgementContext,
-    /// TLS towards readers. It outlives its table, because the address is bound until a restart.
+    /// TLS towards readers. Without its table no handshake succeeds: the address is bound until a
+    /// restart.
     readers_tls: Arc<ArcSwapOption<ServerConfig>>,
     state: SavedState,
     /// Number of snapshots built.
@@ -297,9 +298,7 @@ impl Loader {
         // The guard is replaced before the snapshot is swapped in, so that handshakes in progress
         // are judged by the newer filters.
         self.guard.replace(Arc::clone(&guard));
-        if readers.is_some() {
-            self.readers_tls.store(readers);
-        }
+        self.readers_tls.store(readers);
         self.is_outdated = false;
         self.generation += 1;
         self.metrics.snapshots.inc();

@@ -58,7 +58,12 @@ pub(super) fn check(input: &Input<'_>, config: &Config) {
     let readers =
         readers.map(|it| (AdminConfig::READERS.to_owned(), it, "readers an address of their own"));
     for (key, listen, owner) in authorizers.chain(readers) {
-        if !taken.insert(listen.clone()) {
+        let is_taken = taken.iter().any(|it| match (it, listen) {
+            (ListenAddress::Tcp(one), ListenAddress::Tcp(other)) => overlap(*one, *other),
+            _ => it == listen,
+        });
+        taken.insert(listen.clone());
+        if is_taken {
             let problem = format!(
                 "a service, another authorizer or the admin server listens on {listen} too; give the {owner}"
             );

@@ -278,7 +278,7 @@ fn changed_files_of_readers_take_effect_and_a_bad_file_keeps_the_last_good_one()
 }
 
 #[test]
-fn other_paths_of_readers_need_no_restart_and_without_the_table_the_last_files_are_used() {
+fn other_paths_of_readers_need_no_restart_and_without_the_table_nobody_reads() {
     let (proxy, url) = with_tls(Proxy::new());
     let new = Pki::named("new");
     let next = new.client("next", Kind::P256);
@@ -295,7 +295,7 @@ fn other_paths_of_readers_need_no_restart_and_without_the_table_the_last_files_a
     fs::write(&file, without).unwrap();
     let (_, body) = proxy.post("/reload", "application/json", "{}");
     assert!(body.contains("\"restart_needed\":[\"admin\"]"), "{body}");
-    assert!(reads(&next) && !reads(&proxy.good));
+    assert!(!reads(&next) && !reads(&proxy.good));
 }
 
 #[test]
