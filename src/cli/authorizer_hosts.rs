@@ -82,7 +82,11 @@ pub(super) fn snippets(config: &AuthorizerConfig) -> Vec<(String, String)> {
         },
     };
     let files = files.iter().map(|(host, path, text)| {
-        let parts = with_names(&at_address(&parts(text), &config.listen), config);
+        let mut parts = with_names(&at_address(&parts(text), &config.listen), config);
+        if let Some(assertion) = &config.policy.assertion {
+            let name = assertion.header.as_str();
+            parts += &format!("# The lines for {name}: docs/assertion.md, \"Authorizers\"\n");
+        }
         (format!("{host} (from {path})"), parts)
     });
     files.collect()
@@ -261,6 +265,19 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn a_part_names_the_lines_for_assertions() {
+        let keys = "protocol = \"spop\"\npolicy = { assertion = { issuer = \"a\", \
+                    signing_keys = [{ file = \"a.key\" }] } }\n";
+        for (_, text) in parts_for(keys) {
+            assert!(text.ends_with(
+                "# The lines for keygate-assertion: docs/assertion.md, \"Authorizers\"\n"
+            ));
+        }
+        let without = parts_for("protocol = \"spop\"\n");
+        assert!(without.iter().all(|(_, text)| !text.contains("assertion")));
     }
 
     #[test]
