@@ -267,18 +267,12 @@ impl OpenConnection {
             Depth::Leaf => 1,
         };
         let is_new = *self.judgement.borrow() != judgement;
-        let metrics = metrics_of(service);
+        let (metrics, at) = (metrics_of(service), JudgedAt::Reload);
         if is_new {
-            record_judgement(
-                &judgement,
-                refusal_log,
-                &metrics,
-                service,
-                &self.identity,
-                JudgedAt::Reload,
-            );
+            let identity = &self.identity;
+            record_judgement(&judgement, refusal_log, &metrics, service, identity, at);
         } else if reason == NewJudgement::Snapshot {
-            metrics.judgements.count(JudgedAt::Reload, &judgement);
+            metrics.judgements.count(at, &judgement);
         }
         self.key_status.replace(key_status(&service.config, &judgement.verdict));
         let is_rejected = judgement.decision == Decision::Reject;
@@ -358,12 +352,14 @@ impl OpenConnection {
 
     /// Takes the service's configuration and the routes from a new snapshot.
     fn follow(&self, snapshot: &Snapshot, service: &Arc<Service>) {
-        self.service.replace(Arc::clone(service));
+        let before = self.service.replace(Arc::clone(service));
+        if !Arc::ptr_eq(&before, service) {
+            self.own_names.replace(Rc::new(OwnNames::new(&service.config.policy)));
+        }
         if !Arc::ptr_eq(&self.routes.borrow(), snapshot.routes()) {
             self.routes.replace(Arc::clone(snapshot.routes()));
             self.host.take();
         }
-        self.own_names.replace(Rc::new(OwnNames::new(&service.config.policy)));
     }
 
     /// Drains the connection: requests in flight finish, new ones get `rejection`.

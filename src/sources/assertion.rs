@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::SystemTime;
 
 use data_encoding::BASE64URL_NOPAD;
@@ -109,7 +109,7 @@ impl SigningKeys {
         Ok(Self { keys: keys.into(), exposed })
     }
 
-    /// Each key in a certificate, so that it is judged as the keys of the service are.
+    /// Each key in a certificate, because the keys of a service are judged in certificates.
     pub(super) fn certificates(&self) -> impl Iterator<Item = CertificateDer<'static>> {
         self.keys.iter().filter_map(|it| tls::certificate_of_key(&it.key.spki).ok())
     }
@@ -117,7 +117,7 @@ impl SigningKeys {
     /// The assertions with this policy for the service or authorizer `audience`.
     pub(crate) fn assertions(&self, policy: &PolicyConfig, audience: &str) -> Option<Assertions> {
         let (config, audience) = (policy.assertion.clone()?, audience.to_owned());
-        Some(Assertions { keys: Arc::clone(&self.keys), config, audience })
+        Some(Assertions { keys: Arc::clone(&self.keys), config, audience, failure: Once::new() })
     }
 }
 
@@ -151,6 +151,8 @@ pub(crate) struct Assertions {
     keys: Arc<[DatedKey]>,
     pub(crate) config: AssertionConfig,
     audience: String,
+    /// Logs the first signature that fails.
+    failure: Once,
 }
 
 impl Assertions {
@@ -196,7 +198,9 @@ impl Assertions {
         if let Some(claims) = claims.as_object_mut() {
             claims.retain(|_, claim| !claim.is_null());
         }
-        let parts = key.sign(&header, &claims).inspect_err(|error| error!(%error, "cannot sign"));
+        let parts = key.sign(&header, &claims).inspect_err(|error| {
+            self.failure.call_once(|| error!(%error, audience = self.audience, "cannot sign"));
+        });
         Some((HeaderValue::try_from(parts.ok()?.join(".")).ok()?, now..now + life / 2))
     }
 }

@@ -5,8 +5,10 @@
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use keygate_core::unix_time;
+use rcgen::{CertificateParams, SanType};
 use serde_json::{Value, json};
 
 use crate::support::assertion::{POLICY, part, signing_key};
@@ -14,6 +16,7 @@ use crate::support::client::Client;
 use crate::support::http2::{Came, END_HEADERS, HEADERS, frame, request};
 use crate::support::keygate::keygate;
 use crate::support::origin::Origin;
+use crate::support::pki::Kind;
 use crate::support::proxy::{Configure, Proxy, Running};
 use crate::support::{output_text, wait_for, wait_until, write_filter};
 
@@ -62,6 +65,33 @@ fn an_assertion_has_the_client_and_its_verdict() {
         assert_eq!(claims.get("filter"), is_hit.then(|| json!("lost")).as_ref(), "{claims}");
         assert_eq!(claims.get("version").is_some(), is_hit, "{claims}");
         assert_eq!(claims.get("list"), None, "{claims}");
+    }
+}
+
+/// A certificate with two SPIFFE IDs is no SVID. A name of more than 256 characters is cut in logs, and
+/// two clients could share the rest.
+#[test]
+fn the_subject_is_the_spiffe_id_alone_or_the_name_and_never_a_part_of_it() {
+    let running = proxy();
+    let long = format!("spiffe://example.org/{}", "a".repeat(250));
+    let now = std::time::SystemTime::now();
+    for (ids, subject) in [
+        (&["spiffe://example.org/orders"][..], Some("spiffe://example.org/orders")),
+        (&["https://example.org/", "spiffe://example.org/b"], Some("spiffe://example.org/b")),
+        (&["spiffe://example.org/a", "spiffe://example.org/b"], Some("CN=client")),
+        (&["https://example.org/"], Some("CN=client")),
+        (&[&long], None),
+    ] {
+        let mut parameters = CertificateParams::default();
+        let names = ids.iter().map(|id| SanType::URI((*id).try_into().unwrap()));
+        parameters.subject_alt_names = names.collect();
+        let end = now + Duration::from_secs(120);
+        parameters.not_after = end.into();
+        let client = running.pki.client_with("client", Kind::P256, parameters);
+        get(&mut Client::connect(&running.pki, running.address(), &client));
+        let claims = part(&received(&running), 1);
+        assert_eq!(claims.get("sub").and_then(Value::as_str), subject, "{claims}");
+        assert_eq!(claims["exp"], unix_time::seconds(end), "the end of the certificate");
     }
 }
 
@@ -161,7 +191,7 @@ fn another_name_of_the_header_is_removed_from_the_client_as_well() {
     assert_eq!(request.fields("x-client-proof").len(), 1, "{}", request.head);
 }
 
-/// Half of the life is two and a half minutes, so that only the judgement makes a new one.
+/// Half of the life is two and a half minutes. Only the judgement makes a new one before.
 #[test]
 fn a_connection_keeps_its_assertion_until_it_is_judged_again() {
     let running = proxy();
