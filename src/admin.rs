@@ -33,6 +33,7 @@ use std::io;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -40,7 +41,8 @@ use keygate_core::unix_time::now;
 use keygate_wire::permit::network_of;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::mpsc;
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, warn};
 
 use self::connection::{serve_connection, unix_peer};
@@ -164,12 +166,30 @@ pub async fn serve(listeners: AdminListeners, state: AdminState) -> io::Result<I
     let of_readers = AdminState { is_for_readers: true, ..state.clone() };
     let read = async {
         let Some((listener, tls)) = readers else { return pending().await };
-        serve_on(listener, tls, of_readers).await
+        serve_readers(listener, tls, of_readers).await
     };
     tokio::select! {
         ended = serve_on(admin, None, state) => ended,
         ended = read => ended,
     }
+}
+
+/// Serves readers on a thread of their own until the process ends. Their handshakes would take time from
+/// operators.
+async fn serve_readers(
+    listener: AdminListener,
+    tls: Option<ReadersTls>,
+    state: AdminState,
+) -> io::Result<Infallible> {
+    let (failed, failure) = oneshot::channel();
+    let serve = move || {
+        let runtime =
+            Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
+        let ended = runtime.and_then(|it| it.block_on(serve_on(listener, tls, state)));
+        let _ = failed.send(ended); // nobody waits at the end of the process
+    };
+    thread::Builder::new().name("keygate-readers".to_owned()).spawn(serve)?;
+    failure.await.map_err(io::Error::other)?
 }
 
 /// Serves one address, whose connections have limits of their own.

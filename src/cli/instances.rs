@@ -8,19 +8,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use clap::ValueHint;
+use clap::{ArgGroup, ValueHint};
 use keygate_core::printable::printable;
 use keygate_core::regular_file;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
+use tokio::runtime::Runtime;
 
 use super::admin_client::AdminClient;
-use super::admin_error::AdminError;
+use super::admin_error::{AdminError, UnknownHost};
 use super::{CliError, print_error, resolver, runtime, tls_client};
 use crate::config::ListenAddress;
+use crate::resolver::Resolver;
 
 #[derive(Debug, clap::Args)]
+#[command(group = ArgGroup::new("several").args(["admin", "instances"]).multiple(true))]
 pub(super) struct InstanceArgs {
     /// An instance: IP:PORT or unix:/PATH of its admin address or address for readers, or HOST:PORT
     /// for each address of a host. Can be repeated. Default: the address of the configuration.
@@ -30,7 +33,7 @@ pub(super) struct InstanceArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     instances: Option<PathBuf>,
     /// The CAs of addresses for readers, PEM. All TCP addresses are then read over TLS.
-    #[arg(long, value_name = "FILE", requires = "client", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", requires_all = ["client", "several"], value_hint = ValueHint::FilePath)]
     ca: Option<PathBuf>,
     /// Certificate and private key of the reader, PEM.
     #[arg(long, num_args = 2, value_names = ["CERT", "KEY"], requires = "ca")]
@@ -45,7 +48,7 @@ const MAX_FILE: u64 = 1 << 20;
 const MAX_PARALLEL: usize = 16;
 /// Maximum time for each response of one of several instances.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum time for the responses of all instances. It passes if a hundred hang.
+/// Maximum time for the look-ups and the responses of all instances. It passes if a hundred hang.
 const MAX_TIME: Duration = Duration::from_secs(60);
 /// Maximum time to look a host up.
 const MAX_LOOK_UP: Duration = Duration::from_secs(5);
@@ -75,22 +78,29 @@ impl InstanceArgs {
     /// configuration is the only one if none is given.
     ///
     /// # Errors
-    /// Returns an error if an address or a file cannot be used, or if a host has no address.
+    /// Returns an error if an address or a file cannot be used.
     pub(super) fn ask<T: Send>(
         &self,
         config: &Path,
         ask: impl Fn(&AdminClient, &str) -> Result<T, AdminError> + Sync,
     ) -> Result<Vec<Answer<T>>, CliError> {
-        let instances = self.addresses(config)?;
+        let end = Instant::now() + MAX_TIME;
+        let instances = self.addresses(config, end)?;
         let tls = self.ca.as_ref().map(|ca| tls_client::load(ca, &self.client)).transpose()?;
         let tls = tls.map(|(config, _)| config);
-        let (next, end) = (AtomicUsize::new(0), Instant::now() + MAX_TIME);
+        let next = AtomicUsize::new(0);
         let answers = Mutex::new(Vec::new());
-        let ask_one = |instance: &Instance| {
-            let client = client(instance, tls.as_ref(), end)?;
-            let instance = instance.address.to_string();
-            let response = ask(&client, &instance);
-            Ok::<_, CliError>(Answer { instance, response })
+        let ask_one = |instance: &Result<Instance, UnknownHost>| match instance {
+            Ok(instance) => {
+                let client = client(instance, tls.as_ref(), end)?;
+                let instance = instance.address.to_string();
+                let response = ask(&client, &instance);
+                Ok::<_, CliError>(Answer { instance, response })
+            }
+            Err(unknown) => {
+                let response = Err(unknown.clone().into());
+                Ok(Answer { instance: unknown.host.clone(), response })
+            }
         };
         let work = || {
             loop {
@@ -114,8 +124,12 @@ impl InstanceArgs {
         answers.into_iter().map(|(_, answer)| answer).collect()
     }
 
-    /// The instances, each once.
-    fn addresses(&self, config: &Path) -> Result<Vec<Instance>, CliError> {
+    /// The instances, each once, and the hosts without an address.
+    fn addresses(
+        &self,
+        config: &Path,
+        end: Instant,
+    ) -> Result<Vec<Result<Instance, UnknownHost>>, CliError> {
         let mut texts = self.admin.clone();
         if let Some(path) = &self.instances {
             let content = regular_file::read(path, MAX_FILE);
@@ -127,24 +141,31 @@ impl InstanceArgs {
                 lines.filter(|it| !it.is_empty() && !it.starts_with('#')).map(str::to_owned),
             );
         }
-        let mut instances: Vec<Instance> = Vec::new();
         if self.is_empty() {
             let address = ListenAddress::read_admin(config)?;
-            instances.push(Instance { name: name_of(&address), address });
+            return Ok(vec![Ok(Instance { name: name_of(&address), address })]);
         }
+        if texts.is_empty() {
+            return Err(CliError::Usage("no instance is given".to_owned()));
+        }
+        let too_many =
+            || CliError::Usage(format!("more than {MAX_INSTANCES} instances; ask them in parts"));
+        if texts.len() > MAX_INSTANCES {
+            return Err(too_many());
+        }
+        let look_up = (runtime()?, resolver()?);
+        let mut instances: Vec<Result<Instance, UnknownHost>> = Vec::new();
         for text in texts {
-            for instance in addresses_of(&text)? {
-                if !instances.iter().any(|known| known.address == instance.address) {
-                    instances.push(instance);
+            for found in addresses_of(&text, &look_up, end)? {
+                let mut known = instances.iter().flatten();
+                let is_known = |it: &Instance| known.any(|known| known.address == it.address);
+                if !found.as_ref().is_ok_and(is_known) {
+                    instances.push(found);
                 }
             }
             if instances.len() > MAX_INSTANCES {
-                let problem = format!("more than {MAX_INSTANCES} instances; ask them in parts");
-                return Err(CliError::Usage(problem));
+                return Err(too_many());
             }
-        }
-        if instances.is_empty() {
-            return Err(CliError::Usage("no instance is given".to_owned()));
         }
         Ok(instances)
     }
@@ -162,8 +183,12 @@ fn client(
     })
 }
 
-/// The instances that a text names.
-fn addresses_of(text: &str) -> Result<Vec<Instance>, CliError> {
+/// The instances that a text names, or why its host has no address.
+fn addresses_of(
+    text: &str,
+    (runtime, resolver): &(Runtime, Resolver),
+    end: Instant,
+) -> Result<Vec<Result<Instance, UnknownHost>>, CliError> {
     let problem = || {
         let text = printable(text);
         CliError::Usage(format!("{text:?}: write 10.0.0.1:9464, unix:/PATH or HOST:9464"))
@@ -171,16 +196,22 @@ fn addresses_of(text: &str) -> Result<Vec<Instance>, CliError> {
     let unix = text.strip_prefix("unix:").map(|path| ListenAddress::Unix(path.into()));
     let known = unix.or_else(|| text.parse().map(ListenAddress::Tcp).ok());
     if let Some(address) = known {
-        return Ok(vec![Instance { name: name_of(&address), address }]);
+        return Ok(vec![Ok(Instance { name: name_of(&address), address })]);
     }
     let (host, port) = text.rsplit_once(':').ok_or_else(problem)?;
     let port: u16 = port.parse().map_err(|_| problem())?;
     let name = ServerName::try_from(host.to_owned()).map_err(|_| problem())?;
-    let found = runtime()?.block_on(resolver()?.resolve(host, MAX_LOOK_UP));
-    let found = found.map_err(|error| CliError::Operation(format!("{host}: {error}")))?;
+    let limit = MAX_LOOK_UP.min(end.saturating_duration_since(Instant::now()));
+    let found = match runtime.block_on(resolver.resolve(host, limit)) {
+        Ok(found) => found,
+        Err(error) => {
+            let (host, problem) = (text.to_owned(), error.to_string());
+            return Ok(vec![Err(UnknownHost { host, problem })]);
+        }
+    };
     let instances = found.iter().map(|found| {
         let address = ListenAddress::Tcp((found.ip(), port).into());
-        Instance { address, name: Some(name.clone()) }
+        Ok(Instance { address, name: Some(name.clone()) })
     });
     Ok(instances.collect())
 }

@@ -258,6 +258,19 @@ impl Pki {
         Party { name, certificate, private_key, der, spki, key }
     }
 
+    /// A new directory below this one with a copy of each file.
+    pub fn copied(&self, name: &str) -> PathBuf {
+        let directory = self.path(name);
+        std::fs::create_dir(&directory).unwrap();
+        for entry in std::fs::read_dir(self.directory()).unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_type().unwrap().is_file() {
+                std::fs::copy(entry.path(), directory.join(entry.file_name())).unwrap();
+            }
+        }
+        directory
+    }
+
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }

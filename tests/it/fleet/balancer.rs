@@ -2,7 +2,7 @@
 //!
 //! Guards: `admission_digest` and `judging_digest` in `src/sources/ticket_secret.rs`.
 
-use std::fs::{copy, create_dir, read_dir, read_to_string, set_permissions, write};
+use std::fs::{read_to_string, set_permissions, write};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
@@ -50,14 +50,7 @@ impl Fleet {
             .service("accept_proxy = { from = [\"127.0.0.1\"] }");
         let instances: Vec<_> = (0..3)
             .map(|number| {
-                let directory = pki.path(&format!("instance-{number}"));
-                create_dir(&directory).unwrap();
-                for entry in read_dir(pki.directory()).unwrap() {
-                    let entry = entry.unwrap();
-                    if entry.file_type().unwrap().is_file() {
-                        copy(entry.path(), directory.join(entry.file_name())).unwrap();
-                    }
-                }
+                let directory = pki.copied(&format!("instance-{number}"));
                 write(directory.join("deny.txt"), list(number)).unwrap();
                 Keygate::in_directory(&directory, &configuration.text())
             })

@@ -3,7 +3,7 @@
 //! Guards: `src/cli/instances.rs`, `joined` in `src/cli/status.rs`, `of_instances` in
 //! `src/cli/report.rs`.
 
-use std::fs::{copy, create_dir, read_dir, write};
+use std::fs::write;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::process::Output;
@@ -41,14 +41,7 @@ impl Fleet {
             .global("[[lists]]\nname = \"deny\"\npath = \"deny.txt\"\n");
         let text = settings(configuration).text();
         let instances = (1..=count).map(|number| {
-            let directory = pki.path(&format!("instance-{number}"));
-            create_dir(&directory).unwrap();
-            for entry in read_dir(pki.directory()).unwrap() {
-                let entry = entry.unwrap();
-                if entry.file_type().unwrap().is_file() {
-                    copy(entry.path(), directory.join(entry.file_name())).unwrap();
-                }
-            }
+            let directory = pki.copied(&format!("instance-{number}"));
             let other = if number == count { "# other\n" } else { "" };
             let list = format!("{other}{}\n", Fingerprint::of(&stolen.spki));
             write(directory.join("deny.txt"), list).unwrap();
@@ -189,6 +182,16 @@ fn a_file_and_a_host_name_have_instances_too() {
     let answered = status["instances"].as_array().unwrap().iter();
     let answered: Vec<_> = answered.filter(|it| it["error"].is_null()).collect();
     assert_eq!(answered.len(), 3, "{text}");
+
+    // A host without an address is a line, and the others respond.
+    write(&file, format!("nosuch.invalid:9464\n{}\n", all[1])).unwrap();
+    let (text, _) = texts(0, &keygate(&["status", "--instances", file.to_str().unwrap()]));
+    assert!(text.contains("1 of 2 instances responded"), "{text}");
+    let is_about = |it: &str| it.contains("nosuch.invalid") && it.contains("correct the name");
+    assert!(text.lines().any(is_about), "{text}");
+    // The files for TLS are for the instances that are given.
+    let (_, errors) = texts(2, &keygate(&["status", "--ca", "a", "--client", "b", "c"]));
+    assert!(errors.contains("--admin"), "{errors}");
 
     let many: String = (0..1001).map(|port| format!("127.0.0.1:{}\n", port + 1)).collect();
     for (content, problem) in [

@@ -129,6 +129,10 @@ fn readers_that_keep_connections_do_not_keep_out_the_admin_address() {
         assert_eq!(proxy.admin("/readyz").0, 200);
     }
     assert_eq!(code(&curl(&proxy, &["http://localhost/metrics"])), "200");
+    // The handshakes of readers take no time of the thread that serves operators.
+    let threads = fs::read_dir(format!("/proc/{}/task", proxy.pid())).unwrap();
+    let names = threads.map(|it| fs::read_to_string(it.unwrap().path().join("comm")).unwrap());
+    assert!(names.into_iter().any(|name| name.trim() == "keygate-readers"));
     // A connection of the admin address is not closed for readers.
     let mut admin = TcpStream::connect(proxy.admin_address()).unwrap();
     let _more: Vec<UnixStream> = (0..200).map(|_| open()).collect();
