@@ -16,7 +16,8 @@ use crate::support::proxy::{Configure, Proxy, Running};
 use crate::support::{TIMEOUT, output_text, skip, system, wait_until, write_filter};
 
 /// The pages that readers get.
-const PAGES: [&str; 9] = [
+const PAGES: [&str; 10] = [
+    "/.well-known/jwks.json",
     "/",
     "/key-uses?worker=0",
     "/livez",
