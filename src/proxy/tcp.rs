@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use super::open_connection::OpenConnection;
 use super::tunnel::{self, TunnelEnd};
 use super::worker::Worker;
-use super::worker::record::{Record, RequestLine};
+use super::worker::record::{RequestLine, RequestRecord};
 use crate::config::SendProxy;
 use crate::metrics::UpstreamFailure;
 
@@ -84,6 +84,6 @@ fn header(identity: &ClientIdentity, stream: &TlsStream<TcpStream>) -> io::Resul
 
 /// The record of the connection for the access log; `None` if that is off. Only a request has
 /// spans.
-fn record_of(worker: &Worker, connection: &Rc<OpenConnection>) -> Option<Box<Record>> {
-    Record::begin(worker.access_log.as_ref(), None, connection, RequestLine::tunnel)
+fn record_of(worker: &Worker, connection: &Rc<OpenConnection>) -> Option<Box<RequestRecord>> {
+    RequestRecord::begin(worker.access_log.as_ref(), None, connection, RequestLine::tunnel)
 }

@@ -99,22 +99,25 @@ pub(super) async fn perform(
     let tls = Arc::clone(service.tls.for_groups(hello.groups()));
     match handshake.drive(hello.accept(tls)).await {
         Ok(stream) => Ok((stream, handshake, service)),
-        Err((error, tcp)) => {
-            let refusal = handshake.into_rejected();
-            // A proved compromise has the alert of a revoked certificate.
-            let judgement = refusal.as_ref().and_then(|refusal| refusal.judgement.as_ref());
-            let result = match judgement.map(|judgement| judgement.names) {
-                Some(NameCheck::NotAllowed) => HandshakeResult::NotAllowed,
-                Some(NameCheck::Allowed | NameCheck::NotChecked) => HandshakeResult::Compromised,
-                None => HandshakeResult::from_error(&error),
-            };
-            // The error of the signature is the same as the error of a certificate.
-            let is_unproven = result == HandshakeResult::BadSignature;
-            let error = if is_unproven { io::Error::other(UNPROVEN) } else { error };
-            let failure = HandshakeFailure::new(result);
-            Err(HandshakeFailure { error: Some(error), refusal, tcp: Some(tcp), ..failure })
-        }
+        Err((error, tcp)) => Err(failure_of(handshake, error, tcp)),
     }
+}
+
+/// Why a handshake failed: the client was rejected, or TLS failed.
+fn failure_of(handshake: Handshake, error: io::Error, tcp: TcpStream) -> HandshakeFailure {
+    let refusal = handshake.into_rejected();
+    // A proved compromise has the alert of a revoked certificate.
+    let judgement = refusal.as_ref().and_then(|refusal| refusal.judgement.as_ref());
+    let result = match judgement.map(|judgement| judgement.names) {
+        Some(NameCheck::NotAllowed) => HandshakeResult::NotAllowed,
+        Some(NameCheck::Allowed | NameCheck::NotChecked) => HandshakeResult::Compromised,
+        None => HandshakeResult::from_error(&error),
+    };
+    // The error of the signature is the same as the error of a certificate.
+    let is_unproven = result == HandshakeResult::BadSignature;
+    let error = if is_unproven { io::Error::other(UNPROVEN) } else { error };
+    let failure = HandshakeFailure::new(result);
+    HandshakeFailure { error: Some(error), refusal, tcp: Some(tcp), ..failure }
 }
 
 /// Error of a client that presented a certificate without having its key, such as a copied one.

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use hyper::server::conn::http1;
 use hyper::service::{HttpService, service_fn};
-use hyper::{Request, StatusCode, Version};
+use hyper::{Request, Response, StatusCode, Version};
 use hyper_util::rt::TokioIo;
 use keygate_wire::client_io::{ClientIo, has_closed, reset_on_close};
 use keygate_wire::incoming::{HttpError, Incoming};
@@ -30,6 +30,7 @@ use tokio::time::timeout;
 use super::in_flight::HttpConnection;
 use super::response::ResponseBody;
 use super::{ClientChannels, ClientConnection, ConnectionEnd, drive, handle, upgrade};
+use crate::config::LimitsConfig;
 use crate::metrics::ServiceMetrics;
 use crate::proxy::open_connection::OpenConnection;
 use crate::proxy::open_connection::state::{Close, ConnectionState};
@@ -84,29 +85,12 @@ async fn serve_awake<IO>(http: Rc<HttpConnection>, mut io: IO) -> Option<IO>
 where
     IO: ClientIo,
 {
-    let limits = http.service.config.limits;
-    let max_header_size = limits.max_header_size.try_into().unwrap_or(usize::MAX);
-    let mut builder = http1::Builder::new();
-    builder
-        .header_read_timeout(None) // `ConnectionState` has this timeout
-        .max_buf_size(max_header_size.max(MAX_BUFFER))
-        .max_header_size(max_header_size);
-    if limits.max_headers != HYPER_MAX_HEADERS {
-        builder.max_headers(limits.max_headers);
-    }
+    let builder = builder(&http.service.config.limits);
     let state = &http.open.state;
     let mut unread = Bytes::new();
     loop {
         let handled = Rc::clone(&http);
-        let service = service_fn(move |request: Request<hyper::body::Incoming>| {
-            let http = Rc::clone(&handled);
-            http.left_unread.set(false); // hyper has read the last request to its end
-            http.is_http10.set(request.version() == Version::HTTP_10);
-            let takes_informational = request.version() == Version::HTTP_11;
-            let informational = takes_informational.then(|| http.informational.begin_request());
-            let client = ClientChannels { informational, tunnel: None };
-            handle(http, Instant::now(), request.map(Incoming::Http1), client)
-        });
+        let service = service_fn(move |request| respond(Rc::clone(&handled), request));
         let keeps_open = Rc::<Cell<bool>>::default();
         let kept = KeptOpen { io, keeps_open: Rc::clone(&keeps_open), state: Rc::clone(state) };
         let layers = Prefixed::new(unread, kept);
@@ -157,6 +141,33 @@ where
         }
         return None;
     }
+}
+
+/// The response to a request, which is the next one of the connection.
+fn respond(
+    http: Rc<HttpConnection>,
+    request: Request<hyper::body::Incoming>,
+) -> impl Future<Output = Result<Response<ResponseBody>, Infallible>> {
+    http.left_unread.set(false); // hyper has read the last request to its end
+    http.is_http10.set(request.version() == Version::HTTP_10);
+    let takes_informational = request.version() == Version::HTTP_11;
+    let informational = takes_informational.then(|| http.informational.begin_request());
+    let client = ClientChannels { informational, tunnel: None };
+    handle(http, Instant::now(), request.map(Incoming::Http1), client)
+}
+
+/// hyper with the limits of the service.
+fn builder(limits: &LimitsConfig) -> http1::Builder {
+    let max_header_size = limits.max_header_size.try_into().unwrap_or(usize::MAX);
+    let mut builder = http1::Builder::new();
+    builder
+        .header_read_timeout(None) // `ConnectionState` has this timeout
+        .max_buf_size(max_header_size.max(MAX_BUFFER))
+        .max_header_size(max_header_size);
+    if limits.max_headers != HYPER_MAX_HEADERS {
+        builder.max_headers(limits.max_headers);
+    }
+    builder
 }
 
 /// Maximum bytes of an upload that hyper reads at once, and of a response above which it takes no

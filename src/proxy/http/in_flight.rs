@@ -33,7 +33,7 @@ use crate::proxy::open_connection::state::UpstreamWait;
 use crate::proxy::upstream::Upstream;
 use crate::proxy::upstream::http1::Tunnel;
 use crate::proxy::worker::Worker;
-use crate::proxy::worker::record::{Record, RequestLine};
+use crate::proxy::worker::record::{RequestLine, RequestRecord};
 use crate::proxy::worker::request_spans::RequestSpans;
 use crate::snapshot::Service;
 
@@ -72,7 +72,7 @@ pub(crate) struct HttpConnection {
 /// The server's side of an upgraded connection, and the record of the request.
 pub(crate) struct AcceptedUpgrade {
     pub(crate) tunnel: Tunnel,
-    pub(crate) record: Option<Box<Record>>,
+    pub(crate) record: Option<Box<RequestRecord>>,
 }
 
 impl HttpConnection {
@@ -149,7 +149,7 @@ impl HttpConnection {
         self.metrics.requests.of(CodeClass::from_status(status.as_u16())).inc();
         self.metrics.count_own_response(status.as_u16());
         let log = self.worker.access_log.as_ref();
-        if let Some(record) = Record::begin(log, None, &self.open, RequestLine::malformed) {
+        if let Some(record) = RequestRecord::begin(log, None, &self.open, RequestLine::malformed) {
             record.set_status(status.as_u16());
             record.set_error(reason);
             record.set_complete(true);
@@ -181,7 +181,7 @@ pub(crate) struct RequestInFlight {
     is_observed: Cell<bool>,
     /// `None` if the request has no body.
     upload: Option<RequestUpload>,
-    record: Option<Box<Record>>,
+    record: Option<Box<RequestRecord>>,
     held: Held,
     is_tunnel: bool,
     /// Whether the request counts as an upload in flight.
@@ -205,7 +205,7 @@ impl RequestInFlight {
         let held = Held::new(http.holder(BufferClass::Request));
         let upload = (!body.is_end_stream()).then(|| RequestUpload::new(body, began));
         let line = || request_line(parts, request_id);
-        let record = Record::begin(http.worker.access_log.as_ref(), spans, &http.open, line);
+        let record = RequestRecord::begin(http.worker.access_log.as_ref(), spans, &http.open, line);
         if let (Some(record), Some(upload)) = (&record, &upload) {
             record.set_upload(upload.clone());
         }
@@ -268,7 +268,7 @@ impl RequestInFlight {
     }
 
     /// The record; `None` if the access log is off and the request is not sampled.
-    pub(crate) fn record(&self) -> Option<&Record> {
+    pub(crate) fn record(&self) -> Option<&RequestRecord> {
         self.record.as_deref()
     }
 
@@ -343,7 +343,7 @@ impl RequestInFlight {
     }
 
     /// Ends the request. Its record is kept, to be written when its tunnel ends.
-    pub(crate) fn into_record(mut self) -> Option<Box<Record>> {
+    pub(crate) fn into_record(mut self) -> Option<Box<RequestRecord>> {
         self.record.take()
     }
 }

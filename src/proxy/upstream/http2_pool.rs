@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use keygate_wire::permit::{ClientKey, ClientShares, ShareGuard};
 use tokio::sync::oneshot;
 
-use self::waiting::{Place, WaitQueue};
+use self::waiting::{QueuePlace, WaitQueue};
 use super::error::UpstreamError;
 use super::http2::{ConnectionId, Http2Connection};
 use super::isolation::Isolation;
@@ -65,13 +65,13 @@ pub(crate) struct StreamSlot {
 
 /// A request that waits for a slot. It leaves the queue when this is dropped.
 #[derive(Debug)]
-struct Waiting<'a> {
+struct QueuedRequest<'a> {
     pool: &'a Http2Pool,
-    place: Place,
+    place: QueuePlace,
     end: oneshot::Receiver<WaitEnd>,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for QueuedRequest<'_> {
     fn drop(&mut self) {
         self.pool.waiting.borrow_mut().remove(self.place);
     }
@@ -150,7 +150,7 @@ impl Http2Pool {
         }
     }
 
-    fn wait(&self, client: ClientKey, open: impl Fn()) -> Result<Waiting<'_>, UpstreamError> {
+    fn wait(&self, client: ClientKey, open: impl Fn()) -> Result<QueuedRequest<'_>, UpstreamError> {
         let mut waiting = self.waiting.borrow_mut();
         let left = MAX_WAITING.saturating_sub(waiting.len());
         if waiting.count_of(client) >= left.saturating_mul(3) {
@@ -159,7 +159,7 @@ impl Http2Pool {
         let (sender, end) = oneshot::channel();
         let place = waiting.push(client, sender);
         drop(waiting);
-        let waiting = Waiting { pool: self, place, end };
+        let waiting = QueuedRequest { pool: self, place, end };
         if self.may_open() {
             self.is_opening.set(true);
             open();

@@ -37,11 +37,11 @@ struct Resets {
 struct SuspectedClient {
     client: ClientKey,
     last: Instant,
-    proof: Proof,
+    proof: ProofState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Proof {
+enum ProofState {
     /// Its request was the newest one on a shared connection, which is chance if it is busy.
     Missing,
     /// A connection has failed that no other client used.
@@ -56,9 +56,10 @@ impl Isolation {
         let mut suspects = self.suspects.borrow_mut();
         suspects.retain(|suspect| suspect.last.elapsed() < PERIOD);
         let position = suspects.iter().position(|suspect| suspect.client == client);
-        let mut proof = position.map_or(Proof::Missing, |position| suspects.remove(position).proof);
-        if alone && proof == Proof::Missing {
-            proof = Proof::Found;
+        let mut proof =
+            position.map_or(ProofState::Missing, |position| suspects.remove(position).proof);
+        if alone && proof == ProofState::Missing {
+            proof = ProofState::Found;
         }
         if suspects.len() >= MAX_CLIENTS {
             suspects.remove(0);
@@ -84,9 +85,10 @@ impl Isolation {
     /// that was not reported.
     pub(crate) fn take_report(&self, client: ClientKey) -> bool {
         let mut suspects = self.suspects.borrow_mut();
-        let found = |it: &&mut SuspectedClient| it.client == client && it.proof == Proof::Found;
+        let found =
+            |it: &&mut SuspectedClient| it.client == client && it.proof == ProofState::Found;
         suspects.iter_mut().find(found).is_some_and(|it| {
-            it.proof = Proof::Reported;
+            it.proof = ProofState::Reported;
             true
         })
     }

@@ -21,7 +21,7 @@ use crate::traces::FailedAttempts;
 
 /// The record of one request, filled in as its parts become known and used when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Record {
+pub(crate) struct RequestRecord {
     /// `None` if the access log is off.
     log: Option<Rc<AccessLog>>,
     /// `None` if the request is not sampled.
@@ -29,7 +29,7 @@ pub(crate) struct Record {
     values: RequestValues,
 }
 
-impl Record {
+impl RequestRecord {
     /// The record of a request, or of a tunnel, that begins now with `line`; `None` if nothing needs
     /// it.
     pub(crate) fn begin(
@@ -127,7 +127,7 @@ impl Record {
     }
 }
 
-impl Drop for Record {
+impl Drop for RequestRecord {
     fn drop(&mut self) {
         if let Some(log) = &self.log {
             log.write(&self.values);

@@ -17,7 +17,7 @@ use self::streamed::StreamedResponse;
 use super::RequestInFlight;
 use crate::proxy::message::body::RequestUpload;
 use crate::proxy::upstream::server::Lease;
-use crate::proxy::worker::record::Record;
+use crate::proxy::worker::record::RequestRecord;
 
 /// The bounds of an upstream's response body.
 #[derive(Debug, Clone, Copy)]
@@ -96,7 +96,7 @@ impl ResponseBody {
         }
     }
 
-    fn record(&self) -> Option<&Record> {
+    fn record(&self) -> Option<&RequestRecord> {
         self.request.as_ref().and_then(RequestInFlight::record)
     }
 

@@ -20,7 +20,7 @@ pub(crate) struct WaitQueue<T> {
 
 /// A place in a [`WaitQueue`].
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct QueuePlace {
     client: ClientKey,
     number: u64,
 }
@@ -46,7 +46,7 @@ impl<T> WaitQueue<T> {
     }
 
     /// Adds a request at the end.
-    pub(crate) fn push(&mut self, client: ClientKey, waiter: T) -> Place {
+    pub(crate) fn push(&mut self, client: ClientKey, waiter: T) -> QueuePlace {
         let number = self.next;
         self.next = self.next.wrapping_add(1);
         let own = self.by_client.entry(client).or_default();
@@ -55,12 +55,12 @@ impl<T> WaitQueue<T> {
         }
         own.insert(number, waiter);
         self.length = self.length.saturating_add(1);
-        Place { client, number }
+        QueuePlace { client, number }
     }
 
     /// Removes a request, if it still waits.
-    pub(crate) fn remove(&mut self, place: Place) -> Option<T> {
-        let Place { client, number } = place;
+    pub(crate) fn remove(&mut self, place: QueuePlace) -> Option<T> {
+        let QueuePlace { client, number } = place;
         let own = self.by_client.get_mut(&client)?;
         let waiter = own.remove(&number)?;
         self.length = self.length.saturating_sub(1);
@@ -83,7 +83,7 @@ impl<T> WaitQueue<T> {
     ) -> Option<(ClientKey, T)> {
         let mut first = self.first.iter().map(|(number, client)| (*number, *client));
         let (number, client) = first.find(|(_, client)| may_take(*client))?;
-        let waiter = self.remove(Place { client, number })?;
+        let waiter = self.remove(QueuePlace { client, number })?;
         Some((client, waiter))
     }
 }
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn a_cancelled_request_leaves_from_any_place() {
         let mut queue = WaitQueue::default();
-        let places: Vec<Place> = (0..4).map(|number| queue.push(client(1), number)).collect();
+        let places: Vec<QueuePlace> = (0..4).map(|number| queue.push(client(1), number)).collect();
         let other = queue.push(client(2), 4);
         for place in [places[0], places[2], other] {
             assert!(queue.remove(place).is_some() && queue.remove(place).is_none());

@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 use std::time::SystemTime;
 
-use keygate_core::tls::CertificateSummary;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::config::AccessLogField;
@@ -31,38 +30,29 @@ impl Line<'_> {
     fn entry<M: SerializeMap>(&self, field: AccessLogField, map: &mut M) -> Result<(), M::Error> {
         let (values, name) = (self.values, field.as_str());
         let (connection, request) = (&values.connection, &values.line);
-        let summary = || connection.client_summary();
-        let of_client = |map: &mut M, text: &dyn Fn(&CertificateSummary) -> String| match summary()
-        {
-            Some(client) => map.serialize_entry(name, &text(client)),
-            None => Ok(()),
-        };
-        let names =
-            |map: &mut M, names: &dyn Fn(&CertificateSummary) -> Vec<String>| match summary()
-                .map(names)
-                .filter(|names| !names.is_empty())
-            {
-                Some(names) => map.serialize_entry(name, &names),
-                None => Ok(()),
-            };
         let text = |map: &mut M, text: Option<&str>| match text {
             Some(text) => map.serialize_entry(name, text),
             None => Ok(()),
         };
+        let names = |map: &mut M, names: Option<&Vec<String>>| match names {
+            Some(names) if !names.is_empty() => map.serialize_entry(name, names),
+            Some(_) | None => Ok(()),
+        };
+        let client = || connection.client_summary();
         let tls = || connection.tls_facts.as_ref();
         match field {
             AccessLogField::Cipher => text(map, tls().map(|tls| tls.cipher.as_str())),
             AccessLogField::Complete => map.serialize_entry(name, &values.is_complete.get()),
-            AccessLogField::DnsNames => names(map, &|client| client.dns_names.clone()),
+            AccessLogField::DnsNames => names(map, client().map(|it| &it.dns_names)),
             AccessLogField::DurationSeconds => {
                 map.serialize_entry(name, &values.began.elapsed().as_secs_f64())
             }
-            AccessLogField::Emails => names(map, &|client| client.emails.clone()),
+            AccessLogField::Emails => names(map, client().map(|it| &it.emails)),
             AccessLogField::Error => text(map, values.error.get().map(String::as_str)),
             AccessLogField::Fingerprint => text(map, connection.fingerprint()),
             AccessLogField::Host => text(map, request.host.as_deref()),
-            AccessLogField::IpAddresses => names(map, &|client| client.ip_addresses.clone()),
-            AccessLogField::Issuer => of_client(map, &|client| client.issuer.clone()),
+            AccessLogField::IpAddresses => names(map, client().map(|it| &it.ip_addresses)),
+            AccessLogField::Issuer => text(map, client().map(|it| it.issuer.as_str())),
             AccessLogField::KeyAlgorithm => text(map, tls().and_then(|tls| tls.key_use[1])),
             AccessLogField::KeyExchange => text(map, tls().and_then(|tls| tls.key_use[0])),
             AccessLogField::Method => text(map, request.method.as_deref()),
@@ -76,14 +66,14 @@ impl Line<'_> {
             AccessLogField::ResponseBytes => {
                 map.serialize_entry(name, &values.response_bytes.get())
             }
-            AccessLogField::Serial => of_client(map, &|client| client.serial.clone()),
+            AccessLogField::Serial => text(map, client().map(|it| it.serial.as_str())),
             AccessLogField::Service => map.serialize_entry(name, &connection.service().config.name),
             AccessLogField::Sni => text(map, tls().and_then(|tls| tls.sni.as_deref())),
             AccessLogField::Status => match values.status.get() {
                 Some(status) => map.serialize_entry(name, &status),
                 None => Ok(()),
             },
-            AccessLogField::Subject => of_client(map, &|client| client.subject.clone()),
+            AccessLogField::Subject => text(map, client().map(|it| it.subject.as_str())),
             AccessLogField::Target => text(map, request.target.as_deref()),
             AccessLogField::Time => {
                 let now = humantime::format_rfc3339_micros(self.now);
@@ -95,7 +85,7 @@ impl Line<'_> {
                 Some(time) => map.serialize_entry(name, &time.as_secs_f64()),
                 None => Ok(()),
             },
-            AccessLogField::Uris => names(map, &|client| client.uris.clone()),
+            AccessLogField::Uris => names(map, client().map(|it| &it.uris)),
             AccessLogField::UserAgent => text(map, request.user_agent.as_deref()),
             AccessLogField::Verdict => map.serialize_entry(name, connection.verdict_word()),
         }

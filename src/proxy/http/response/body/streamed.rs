@@ -84,17 +84,8 @@ impl StreamedResponse {
             }
         }
         let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(context) else {
-            if self.wait.is_none() {
-                self.wait = request.map(RequestInFlight::wait_for_upstream);
-            }
-            ready!(self.idle_timeout.poll(context));
-            if let Some(lease) = self.lease.take() {
-                lease.record_incomplete_response();
-            }
-            if let Some(record) = request.and_then(RequestInFlight::record) {
-                record.record_broken_response(&BodyError::Stalled);
-            }
-            return Poll::Ready(Some(Err(BodyError::Stalled)));
+            let stalled = ready!(self.poll_stalled(context, request));
+            return Poll::Ready(Some(Err(stalled)));
         };
         self.wait = None;
         self.idle_timeout.reset();
@@ -129,6 +120,25 @@ impl StreamedResponse {
             }
         }
         Poll::Ready(frame)
+    }
+
+    /// Waits until the upstream has sent nothing for `idle_timeout`.
+    fn poll_stalled(
+        &mut self,
+        context: &mut Context<'_>,
+        request: Option<&RequestInFlight>,
+    ) -> Poll<BodyError> {
+        if self.wait.is_none() {
+            self.wait = request.map(RequestInFlight::wait_for_upstream);
+        }
+        ready!(self.idle_timeout.poll(context));
+        if let Some(lease) = self.lease.take() {
+            lease.record_incomplete_response();
+        }
+        if let Some(record) = request.and_then(RequestInFlight::record) {
+            record.record_broken_response(&BodyError::Stalled);
+        }
+        Poll::Ready(BodyError::Stalled)
     }
 
     /// Waits until the client has a share for another piece. The upstream is not read before.
