@@ -332,7 +332,9 @@ impl RecentHits {
         if let Some(known) = inner.hits.get_mut(&key) {
             let (first_seen, count) = (known.first_seen, known.count.saturating_add(1));
             let evicted = hit.evicted.or(known.evicted);
-            *known = Arc::new(RecentHit { first_seen, evicted, count, ..hit });
+            // A request for a certificate has no chain.
+            let chain = if hit.chain.is_empty() { known.chain.clone() } else { hit.chain };
+            *known = Arc::new(RecentHit { first_seen, evicted, count, chain, ..hit });
             return;
         }
         if inner.hits.len() >= MAX_CLIENTS {

@@ -41,6 +41,17 @@ fn repeated_hits_of_a_client_are_counted() {
 }
 
 #[test]
+fn the_chain_of_a_hit_stays_when_the_key_is_seen_without_one() {
+    let hits = RecentHits::default();
+    let chain = || vec![Box::from([1, 2, 3])];
+    for (last_seen, chain) in [(1, chain()), (2, Vec::new())] {
+        hits.record(RecentHit { chain, ..anonymous(1, Decision::Reject, last_seen) });
+    }
+    let all = hits.all();
+    assert_eq!((all.hits[0].last_seen, &all.hits[0].chain), (2, &chain()));
+}
+
+#[test]
 fn the_addresses_of_one_ipv6_network_are_one_anonymous_client() {
     let hits = RecentHits::default();
     for address in ["2001:db8::1", "2001:db8::ffff:2", "2001:db8:0:1::1"] {
