@@ -23,6 +23,15 @@ use crate::support::{output_text, skip, wait_for};
 
 const FLEET: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/fleet");
 
+/// Time between two polls of an instance, and the shortest time in a ring, for measurements.
+fn poll() -> String {
+    std::env::var("KEYGATE_FLEET_POLL").unwrap_or_else(|_| "1s".to_owned())
+}
+
+fn soak() -> String {
+    std::env::var("KEYGATE_FLEET_SOAK").unwrap_or_else(|_| "1s".to_owned())
+}
+
 /// Three rings with an instance each, and their store.
 struct Scene {
     pki: Pki,
@@ -105,7 +114,7 @@ impl Scene {
             let text = read_to_string(directory.join("fetch.toml")).unwrap();
             self.rings.push(Keygate::in_directory(directory, &text));
             let path = directory.join("fetch.toml");
-            let again = ["--every", "1s", "--config", path.to_str().unwrap()];
+            let again = ["--every", &poll(), "--config", path.to_str().unwrap()];
             self._fetches.push(Fetch::start(&again));
         }
         let targets: Vec<serde_json::Value> = (0..)
@@ -182,7 +191,7 @@ impl Scene {
             .env("MAX_NEW_HITS", max_new_hits.to_string())
             .env("PROMETHEUS", format!("http://{}", self.prometheus))
             .env("GATE", format!("{FLEET}/gate.promql"))
-            .env("SOAK", "1s")
+            .env("SOAK", soak())
             .env("EVIDENCE", "5m")
             .env("MIN_HANDSHAKES", "2")
             .output()
@@ -249,7 +258,9 @@ fn a_list_goes_from_ring_to_ring_and_a_bad_one_stops_in_ring_0() {
         assert!([a, b, c, d].iter().all(|client| scene.admits(ring, client)));
     }
     println!(
-        "published in ring 0 to rejected everywhere, poll 1 s, soak 1 s: {:?}",
+        "published in ring 0 to rejected everywhere, poll {}, soak {}: {:?}",
+        poll(),
+        soak(),
         published.elapsed()
     );
     let metrics = scene.rings[2].metrics();

@@ -13,7 +13,7 @@ use crate::support::keygate::keygate;
 use crate::support::pki::{Kind, Party, Pki};
 use crate::support::program::{Program, reserved_address};
 use crate::support::proxy::{Configure, Proxy, Running};
-use crate::support::{TIMEOUT, output_text, skip, system, wait_until, write_filter};
+use crate::support::{TIMEOUT, blocks, output_text, shell, skip, system, wait_until, write_filter};
 
 /// The pages that readers get.
 const PAGES: [&str; 10] = [
@@ -157,6 +157,10 @@ fn with_tls(proxy: Proxy) -> (Running, String) {
         fs::copy(proxy.pki.path(of), proxy.pki.path(file)).unwrap();
         proxy = proxy.set(&format!("admin.readers.tls.{key}"), file);
     }
+    started(proxy)
+}
+
+fn started(proxy: Proxy) -> (Running, String) {
     let running = proxy.start();
     let line = running.wait_for("the address", |it| it["message"] == "listening for readers");
     let address = line["address"].as_str().unwrap();
@@ -192,6 +196,29 @@ fn readers_over_tls_need_a_certificate_of_the_ca_and_a_key_that_is_not_listed() 
     assert!(output_text(&output).contains("403"), "{}", output_text(&output));
     let plain = system("curl", &["-sS", "--max-time", "50", &url.replace("https", "http")]);
     assert!(!plain.status.success(), "without TLS");
+}
+
+/// The commands of the page, on loopback.
+#[test]
+fn openssl_makes_the_certificates_of_readers_as_the_page_says() {
+    if skip::without("openssl") {
+        return;
+    }
+    let page = include_str!("../../../docs/operations.md");
+    let section = page.split_once("### Address for readers\n").unwrap().1;
+    let section = section.split_once("\n### ").unwrap().0.replace("10.0.0.5", "127.0.0.1");
+    let [certificates, reading] = &blocks(&section, "sh")[..] else { panic!("{section}") };
+    let proxy = Proxy::new();
+    shell(proxy.pki.directory(), certificates);
+    let mut proxy = proxy.set("admin.readers.listen", "127.0.0.1:0");
+    for (key, file, _) in FILES {
+        proxy = proxy.set(&format!("admin.readers.tls.{key}"), file);
+    }
+    let (proxy, url) = started(proxy);
+    let address = url.trim_start_matches("https://").trim_end_matches("/metrics");
+    let reading = reading.replace("127.0.0.1:9465", address);
+    let text = output_text(&shell(proxy.pki.directory(), &reading));
+    assert!(text.contains("keygate_connections") && text.contains("1 of 1 instances"), "{text}");
 }
 
 #[test]
