@@ -178,6 +178,13 @@ impl Keygate {
         self.matching_lines(|line| line["message"] == message)
     }
 
+    /// The lines about answers that were not saved. A busy disk is no failure: keygate tries again.
+    pub fn failed_saves(&self) -> Vec<Value> {
+        let mut lines = self.lines("answers about keys cannot be saved");
+        lines.retain(|line| !line["error"].as_str().unwrap().starts_with("no result after"));
+        lines
+    }
+
     /// The log lines so far for which `wanted` is true.
     pub fn matching_lines(&self, wanted: impl Fn(&Value) -> bool) -> Vec<Value> {
         let lines = self.log.lines.lock().unwrap();
