@@ -109,8 +109,9 @@ fn the_system_resolves_localhost_and_no_invalid_name() {
 }
 
 /// A resolver for which each name has two addresses, and a listener on the second one alone.
+/// Another program may listen on the same port of 127.0.0.1, but hardly of 127.0.0.3.
 fn second_of_two() -> (Resolver, std::net::TcpListener) {
-    let addresses = [[127, 0, 0, 1], [127, 0, 0, 2]].map(|it| SocketAddr::from((it, 0)));
+    let addresses = [[127, 0, 0, 3], [127, 0, 0, 2]].map(|it| SocketAddr::from((it, 0)));
     let resolver = Resolver::with(Box::new(move |_| Ok(addresses.into()))).unwrap();
     (resolver, std::net::TcpListener::bind("127.0.0.2:0").unwrap())
 }
@@ -123,7 +124,7 @@ async fn the_first_address_that_accepts_is_connected_to() {
     assert_eq!(tcp.peer_addr().unwrap(), listener.local_addr().unwrap());
     let tcp = resolver.connect("127.0.0.2", port, LONG, |_| Ok(())).await.unwrap();
     assert_eq!(tcp.peer_addr().unwrap(), listener.local_addr().unwrap());
-    let closed = resolver.connect("127.0.0.1", port, LONG, |_| Ok(())).await.unwrap_err();
+    let closed = resolver.connect("127.0.0.3", port, LONG, |_| Ok(())).await.unwrap_err();
     assert!(
         matches!(closed, ConnectError::Io(it) if it.kind() == io::ErrorKind::ConnectionRefused)
     );
