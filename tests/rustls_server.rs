@@ -228,7 +228,7 @@ fn a_whole_path_is_judged_in_a_handshake_and_rejected_outside_one() {
         };
         let (accepted, handshake) = in_handshake();
         let accepted = accepted.unwrap();
-        assert!(handshake.rejected().is_none());
+        assert!(handshake.rejected.is_none());
         assert_eq!(verifier.judge_connection(&accepted).unwrap().verdict, Verdict::Clean);
         // The path is not known: fails closed, although every key is clean.
         let error = connect(&server, &client).0.unwrap_err().to_string();
@@ -239,7 +239,7 @@ fn a_whole_path_is_judged_in_a_handshake_and_rejected_outside_one() {
             assert_eq!(verifier.judge_connection(&accepted).unwrap_err(), REJECTED);
             let (rejected, handshake) = in_handshake();
             assert_eq!(rejected.unwrap_err(), REJECTED, "{version:?}");
-            let rejected = handshake.into_rejected().unwrap();
+            let rejected = handshake.rejected.unwrap();
             assert_eq!(rejected.chain.len(), 3, "with the trust anchor");
             assert_eq!(rejected.judgement.unwrap().verdict.position(), Some(position));
         }

@@ -1,6 +1,5 @@
 //! Parsing of JSON, with errors that name the member.
 
-use std::fmt;
 use std::io;
 
 use serde::de::DeserializeOwned;
@@ -14,16 +13,9 @@ use crate::printable::is_unprintable;
 const MAX_PROBLEM: usize = 300;
 
 /// Why JSON cannot be used: the path of the member and the problem of its value.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub struct JsonError(String);
-
-impl fmt::Display for JsonError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for JsonError {}
 
 impl From<Error<serde_json::Error>> for JsonError {
     fn from(error: Error<serde_json::Error>) -> Self {

@@ -14,7 +14,7 @@ use aws_lc_rs::signature::ParsedPublicKey;
 
 pub use self::create::{CreateError, CreatedProof, create};
 
-use self::algorithm::{RsaKeys, SignatureAlgorithm};
+use self::algorithm::{MIN_RSA_BITS, SignatureAlgorithm};
 use self::form::ProofForm;
 use crate::named::named;
 use crate::regular_file::FileSize;
@@ -91,7 +91,7 @@ named! {
 /// [`BadProof::Algorithm`], [`BadProof::KeyId`], [`BadProof::Payload`], [`BadProof::Text`],
 /// [`BadProof::Signature`].
 pub fn verify(body: &[u8], spki: &[u8]) -> Result<Proof, BadProof> {
-    verify_with(body, spki, RsaKeys::From2048)
+    verify_with(body, spki, MIN_RSA_BITS)
 }
 
 /// As [`verify`], and accepts RSA keys from 1024 bits.
@@ -102,13 +102,13 @@ pub fn verify(body: &[u8], spki: &[u8]) -> Result<Proof, BadProof> {
 /// # Errors
 /// Returns the errors of [`verify`].
 pub fn verify_with_rsa_1024(body: &[u8], spki: &[u8]) -> Result<Proof, BadProof> {
-    verify_with(body, spki, RsaKeys::From1024)
+    verify_with(body, spki, 1024)
 }
 
-fn verify_with(body: &[u8], spki: &[u8], rsa_keys: RsaKeys) -> Result<Proof, BadProof> {
+fn verify_with(body: &[u8], spki: &[u8], min_rsa_bits: usize) -> Result<Proof, BadProof> {
     let form = ProofForm::parse(body)?;
     let fingerprint = Fingerprint::of(spki);
-    let algorithm = SignatureAlgorithm::from_spki(spki, rsa_keys).ok_or(BadProof::Key)?;
+    let algorithm = SignatureAlgorithm::from_spki(spki, min_rsa_bits).ok_or(BadProof::Key)?;
     let name = algorithm.name(&form.algorithm).ok_or(BadProof::Algorithm)?;
     if form.key_id != fingerprint.to_string() {
         return Err(BadProof::KeyId);

@@ -105,7 +105,7 @@ pub(super) async fn perform(
 
 /// Why a handshake failed: the client was rejected, or TLS failed.
 fn failure_of(handshake: Handshake, error: io::Error, tcp: TcpStream) -> HandshakeFailure {
-    let refusal = handshake.into_rejected();
+    let refusal = handshake.rejected;
     // A proved compromise has the alert of a revoked certificate.
     let judgement = refusal.as_ref().and_then(|refusal| refusal.judgement.as_ref());
     let result = match judgement.map(|judgement| judgement.names) {

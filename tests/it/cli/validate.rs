@@ -256,14 +256,14 @@ fn a_file_without_a_usable_private_key_is_described_with_a_remedy() {
         ("DER", made(&["pkey", "-in", "KEY", "-outform", "DER"]), "`openssl pkey -inform DER`"),
         ("PKCS#12", made(&[&pkcs12[..], &password].concat()), "`openssl pkcs12"),
         ("certificate", std::fs::read(&certificate).unwrap(), "private_key swapped?"),
-        ("public key", made(&["pkey", "-in", "KEY", "-pubout"]), "it has a public key only"),
+        ("public key", made(&["pkey", "-in", "KEY", "-pubout"]), "no PEM section of this kind"),
         (
             "P-224",
             made(&["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-224"]),
             "or of another kind than RSA",
         ),
         ("RSA 1024", made(&["genrsa", "1024"]), "or of another kind than RSA with 2048"),
-        ("UTF-16", [&[0xff, 0xfe], &utf16[..]].concat(), "it is text in UTF-16"),
+        ("UTF-16", [&[0xff, 0xfe], &utf16[..]].concat(), "no PEM section of this kind"),
         ("empty", Vec::new(), "it is empty"),
         ("text", b"hunter2\n".to_vec(), "it has no PEM section of this kind"),
         (
@@ -317,8 +317,8 @@ fn a_file_without_a_usable_certificate_is_described_with_a_remedy() {
         (key, "it has a private key and no certificate; are certificate and private_key swapped?"),
         (der, "`openssl x509 -inform DER`"),
         (Vec::new(), "it is empty"),
-        (good.replace("CERTIFICATE", "TRUSTED CERTIFICATE").into(), "TRUSTED CERTIFICATE"),
-        (good.replace("CERTIFICATE", "CERTIFICATE REQUEST").into(), "a certificate request"),
+        (good.replace("CERTIFICATE", "TRUSTED CERTIFICATE").into(), "no PEM section of this kind"),
+        (good.replace("CERTIFICATE", "CERTIFICATE REQUEST").into(), "no PEM section of this kind"),
         (good.replace('M', "!").into(), "the base64 of a section is damaged"),
         (broken.into(), "certificate 1 cannot be used: the certificate is not valid DER"),
     ] {

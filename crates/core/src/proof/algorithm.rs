@@ -9,13 +9,6 @@ use aws_lc_rs::signature::{
 
 use crate::spki::Algorithm;
 
-/// The sizes of RSA keys that are accepted. The maximum is 8192 bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RsaKeys {
-    From1024,
-    From2048,
-}
-
 /// A signature algorithm of JOSE (RFC 7518, section 3.1, RFC 8812, RFC 9864, RFC 9964).
 pub(super) struct SignatureAlgorithm {
     /// Accepted values of `alg`, the preferred one first.
@@ -24,50 +17,36 @@ pub(super) struct SignatureAlgorithm {
     pub(super) verification: &'static dyn VerificationAlgorithm,
 }
 
-const ED25519_NAMES: &[&str] = &["Ed25519", "EdDSA"];
-const ES256_NAMES: &[&str] = &["ES256"];
-const ES256K_NAMES: &[&str] = &["ES256K"];
-const ES384_NAMES: &[&str] = &["ES384"];
-const ES512_NAMES: &[&str] = &["ES512"];
-const ML_DSA_44_NAMES: &[&str] = &["ML-DSA-44"];
-const ML_DSA_65_NAMES: &[&str] = &["ML-DSA-65"];
-const ML_DSA_87_NAMES: &[&str] = &["ML-DSA-87"];
-const RS256_NAMES: &[&str] = &["RS256"];
-
+/// Minimum size of an RSA key whose proof counts, in bits.
+pub(super) const MIN_RSA_BITS: usize = 2048;
 /// Maximum size of an RSA key, in bits; the cryptographic library rejects larger ones.
 const MAX_RSA_BITS: usize = 8192;
 
 impl SignatureAlgorithm {
     /// The algorithm of proofs by the key with this SubjectPublicKeyInfo (DER); `None` if there is
-    /// none.
-    pub(super) fn from_spki(spki: &[u8], rsa_keys: RsaKeys) -> Option<Self> {
-        let algorithm = match Algorithm::of(spki) {
-            Algorithm::Ec("p256") => Self::new(ES256_NAMES, &ECDSA_P256_SHA256_FIXED),
-            Algorithm::Ec("p384") => Self::new(ES384_NAMES, &ECDSA_P384_SHA384_FIXED),
-            Algorithm::Ec("p521") => Self::new(ES512_NAMES, &ECDSA_P521_SHA512_FIXED),
-            Algorithm::Ec("secp256k1") => Self::new(ES256K_NAMES, &ECDSA_P256K1_SHA256_FIXED),
-            Algorithm::Ed25519 => Self::new(ED25519_NAMES, &ED25519),
-            Algorithm::MlDsa("ml-dsa-44") => Self::new(ML_DSA_44_NAMES, &ML_DSA_44),
-            Algorithm::MlDsa("ml-dsa-65") => Self::new(ML_DSA_65_NAMES, &ML_DSA_65),
-            Algorithm::MlDsa("ml-dsa-87") => Self::new(ML_DSA_87_NAMES, &ML_DSA_87),
-            Algorithm::Rsa(2048..=MAX_RSA_BITS) => {
-                Self::new(RS256_NAMES, &RSA_PKCS1_2048_8192_SHA256)
+    /// none, or if an RSA key has less than `min_rsa_bits`.
+    pub(super) fn from_spki(spki: &[u8], min_rsa_bits: usize) -> Option<Self> {
+        let algorithm = Algorithm::of(spki);
+        let (names, verification): (&[&str], &dyn VerificationAlgorithm) = match algorithm {
+            Algorithm::Ec("p256") => (&["ES256"], &ECDSA_P256_SHA256_FIXED),
+            Algorithm::Ec("p384") => (&["ES384"], &ECDSA_P384_SHA384_FIXED),
+            Algorithm::Ec("p521") => (&["ES512"], &ECDSA_P521_SHA512_FIXED),
+            Algorithm::Ec("secp256k1") => (&["ES256K"], &ECDSA_P256K1_SHA256_FIXED),
+            Algorithm::Ed25519 => (&["Ed25519", "EdDSA"], &ED25519),
+            Algorithm::MlDsa("ml-dsa-44") => (&["ML-DSA-44"], &ML_DSA_44),
+            Algorithm::MlDsa("ml-dsa-65") => (&["ML-DSA-65"], &ML_DSA_65),
+            Algorithm::MlDsa("ml-dsa-87") => (&["ML-DSA-87"], &ML_DSA_87),
+            Algorithm::Rsa(MIN_RSA_BITS..=MAX_RSA_BITS) => {
+                (&["RS256"], &RSA_PKCS1_2048_8192_SHA256)
             }
-            Algorithm::Rsa(1024..2048) if rsa_keys == RsaKeys::From1024 => {
-                Self::new(RS256_NAMES, &RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY)
+            Algorithm::Rsa(bits @ ..MIN_RSA_BITS) if bits >= min_rsa_bits => {
+                (&["RS256"], &RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY)
             }
             Algorithm::Ec(_) | Algorithm::MlDsa(_) | Algorithm::Other | Algorithm::Rsa(_) => {
                 return None;
             }
         };
-        Some(algorithm)
-    }
-
-    fn new(
-        names: &'static [&'static str],
-        verification: &'static dyn VerificationAlgorithm,
-    ) -> Self {
-        Self { names, verification }
+        Some(Self { names, verification })
     }
 
     /// The name of this algorithm that equals `alg`.

@@ -2,7 +2,7 @@
 //!
 //! Source: <https://github.com/pwnedkeys/pwnedkeys-api-client>, `response.rb`.
 
-use super::algorithm::{RsaKeys, SignatureAlgorithm};
+use super::algorithm::{MIN_RSA_BITS, SignatureAlgorithm};
 use crate::jws::{Signer, spki_of};
 use crate::spki::{Algorithm, Encoding, Fingerprint, related};
 
@@ -41,7 +41,7 @@ pub fn create(private_key: &[u8]) -> Result<Vec<CreatedProof>, CreateError> {
 
 fn proof(signer: &Signer, spki: Vec<u8>) -> Result<CreatedProof, CreateError> {
     let fingerprint = Fingerprint::of(&spki);
-    let algorithm = SignatureAlgorithm::from_spki(&spki, RsaKeys::From2048)
+    let algorithm = SignatureAlgorithm::from_spki(&spki, MIN_RSA_BITS)
         .ok_or_else(|| CreateError::Unsupported(Algorithm::of(&spki).to_string()))?;
     let header = format!(r#"{{"alg":"{}","kid":"{fingerprint}"}}"#, algorithm.preferred_name());
     let [header, payload, signature] = signer.parts(header.as_bytes(), STATEMENT.as_bytes())?;

@@ -199,21 +199,9 @@ type SpkiBuffer = SmallVec<[u8; 1104]>;
 pub fn for_each_point_form(spki: &[u8], mut visit: impl FnMut(&[u8])) {
     visit(spki);
     let Some(point) = Point::parse(spki) else { return };
-    point.for_each_related(|encoding, spki| match encoding {
-        Encoding::Compressed | Encoding::Presented | Encoding::Uncompressed => visit(spki),
-        Encoding::Canonical
-        | Encoding::EcX
-        | Encoding::Ed25519Negated
-        | Encoding::Ed25519Torsion
-        | Encoding::NegatedCompressed
-        | Encoding::NegatedUncompressed
-        | Encoding::RsaExponent3
-        | Encoding::RsaExponent5
-        | Encoding::RsaExponent17
-        | Encoding::RsaExponent35
-        | Encoding::RsaExponent37
-        | Encoding::RsaExponent257
-        | Encoding::RsaExponent65537
-        | Encoding::RsaModulus => {}
+    point.for_each_related(|encoding, spki| {
+        if matches!(encoding, Encoding::Compressed | Encoding::Uncompressed) {
+            visit(spki);
+        }
     });
 }

@@ -74,19 +74,10 @@ impl ChainCache {
         self.id
     }
 
-    /// The verified chain of these certificates; `None` if a search may find another path at `now`,
-    /// in seconds since the Unix epoch. Changes nothing, because the certificates may be copies.
+    /// The verified chain of these certificates, completed with `further` ones; `None` if a search
+    /// may find another path at `now`, in seconds since the Unix epoch. Changes nothing, because the
+    /// certificates may be copies.
     pub(super) fn find(
-        &self,
-        leaf: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        now: u64,
-    ) -> Option<FoundChain> {
-        self.find_completed(leaf, intermediates, &[], now)
-    }
-
-    /// [`ChainCache::find`] for a chain that was completed with `further` certificates.
-    pub(super) fn find_completed(
         &self,
         leaf: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],

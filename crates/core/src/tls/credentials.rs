@@ -5,11 +5,8 @@ use std::sync::Arc;
 use data_encoding::BASE64;
 use rustls::client::verify_server_name;
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
-use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{
-    CertificateDer, PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer,
-    ServerName,
-};
+use rustls::pki_types::pem::{self, PemObject, SectionKind};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::ParsedCertificate;
 use rustls::sign::{CertifiedKey, SigningKey};
 use zeroize::Zeroizing;
@@ -101,7 +98,10 @@ pub fn uncovered_names<'a>(credentials: &Credentials, names: &'a [String]) -> Ve
 /// base64 text in freed memory.
 fn private_key_zeroized(pem: &[u8]) -> Option<PrivateKeyDer<'static>> {
     let mut lines = pem.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
-    let key_type = lines.find_map(KeyType::from_begin_line)?;
+    let section = lines.find_map(|line| {
+        let label = line.strip_prefix(b"-----BEGIN ")?.strip_suffix(b"-----")?;
+        SectionKind::try_from(label).ok().filter(|_| label.ends_with(b"PRIVATE KEY"))
+    })?;
     // The capacity suffices for the whole text, because a growing buffer leaves copies behind.
     let mut text = Zeroizing::new(Vec::with_capacity(pem.len()));
     loop {
@@ -114,33 +114,7 @@ fn private_key_zeroized(pem: &[u8]) -> Option<PrivateKeyDer<'static>> {
     let mut der = Zeroizing::new(vec![0; BASE64.decode_len(text.len()).ok()?]);
     let length = BASE64.decode_mut(&text, &mut der).ok()?;
     der.truncate(length);
-    Some(key_type.private_key(std::mem::take(&mut *der)))
-}
-
-/// The encoding of a private key, by the label of its PEM section.
-enum KeyType {
-    Pkcs1,
-    Pkcs8,
-    Sec1,
-}
-
-impl KeyType {
-    fn from_begin_line(line: &[u8]) -> Option<Self> {
-        match line {
-            b"-----BEGIN EC PRIVATE KEY-----" => Some(Self::Sec1),
-            b"-----BEGIN PRIVATE KEY-----" => Some(Self::Pkcs8),
-            b"-----BEGIN RSA PRIVATE KEY-----" => Some(Self::Pkcs1),
-            _ => None,
-        }
-    }
-
-    fn private_key(&self, der: Vec<u8>) -> PrivateKeyDer<'static> {
-        match self {
-            Self::Pkcs1 => PrivatePkcs1KeyDer::from(der).into(),
-            Self::Pkcs8 => PrivatePkcs8KeyDer::from(der).into(),
-            Self::Sec1 => PrivateSec1KeyDer::from(der).into(),
-        }
-    }
+    PrivateKeyDer::from_pem(section, std::mem::take(&mut *der))
 }
 
 #[cfg(test)]

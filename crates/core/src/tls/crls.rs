@@ -21,7 +21,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::CertificateError;
 use rustls::pki_types::{CertificateDer, UnixTime};
 
 use self::scope::ScopedCertificate;
@@ -100,14 +99,14 @@ impl Crls {
         certificate: &webpki::Cert<'_>,
         expired: ExpiredCrl,
         now: UnixTime,
-    ) -> Result<(), CertificateError> {
+    ) -> Result<(), webpki::Error> {
         if !self.is_required {
             return Ok(());
         }
         let scoped = OnceCell::new();
         let scoped =
             || scoped.get_or_init(|| ScopedCertificate::parse(&certificate.der())).as_ref();
-        let mut status = Err(CertificateError::UnknownRevocationStatus);
+        let mut status = Err(webpki::Error::UnknownRevocationStatus);
         let lists = self.by_issuer.get(issuer.name).map_or(&[][..], Vec::as_slice);
         for LoadedList { list, .. } in lists {
             let is_other = issuer.spki.is_some_and(|spki| *list.spki != *spki);
@@ -115,16 +114,14 @@ impl Crls {
                 continue;
             }
             if list.contains(certificate.serial()) {
-                return Err(CertificateError::Revoked);
+                return Err(webpki::Error::CertRevoked);
             }
             if expired == ExpiredCrl::Accept || !list.has_expired(now.as_secs()) {
                 status = Ok(());
             } else if status.is_err() {
                 let next_update = Duration::from_secs(list.next_update);
-                status = Err(CertificateError::ExpiredRevocationListContext {
-                    time: now,
-                    next_update: UnixTime::since_unix_epoch(next_update),
-                });
+                let next_update = UnixTime::since_unix_epoch(next_update);
+                status = Err(webpki::Error::CrlExpired { time: now, next_update });
             }
         }
         status

@@ -33,8 +33,9 @@ pub struct RejectedClient {
 /// [`KeyVerifier`](super::KeyVerifier).
 #[derive(Debug, Default)]
 pub struct Handshake {
-    verified: Option<VerifiedClient>,
-    rejected: Option<RejectedClient>,
+    pub(super) verified: Option<VerifiedClient>,
+    /// The client that the verifier rejected.
+    pub rejected: Option<RejectedClient>,
     pub(super) stored: Option<StoredPath>,
     /// Whether a ticket was issued.
     pub(super) has_ticket: bool,
@@ -92,30 +93,6 @@ impl Handshake {
         let _scope = HandshakeStep { handshake: self, outer };
         step()
     }
-
-    /// The client that the verifier rejected.
-    #[must_use]
-    pub fn rejected(&self) -> Option<&RejectedClient> {
-        self.rejected.as_ref()
-    }
-
-    /// Returns the client that the verifier rejected.
-    #[must_use]
-    pub fn into_rejected(self) -> Option<RejectedClient> {
-        self.rejected
-    }
-
-    pub(super) fn verified(&self) -> Option<&VerifiedClient> {
-        self.verified.as_ref()
-    }
-
-    pub(super) fn verified_mut(&mut self) -> Option<&mut VerifiedClient> {
-        self.verified.as_mut()
-    }
-
-    pub(super) fn take_verified(&mut self) -> Option<VerifiedClient> {
-        self.verified.take()
-    }
 }
 
 /// Ends a step, also if it panics.
@@ -137,29 +114,22 @@ pub(super) fn with_current<T>(use_handshake: impl FnOnce(Option<&mut Handshake>)
     CURRENT.with_borrow_mut(|current| use_handshake(current.as_mut()))
 }
 
+/// Changes the handshake in progress; no effect outside one.
+fn change_current(change: impl FnOnce(&mut Handshake)) {
+    with_current(|handshake| handshake.map_or((), change));
+}
+
 /// Forgets what was found out about an earlier certificate of this handshake.
 pub(super) fn forget_path() {
-    with_current(|handshake| {
-        if let Some(handshake) = handshake {
-            handshake.verified = None;
-        }
-    });
+    change_current(|handshake| handshake.verified = None);
 }
 
-/// Records a client that has not yet proved possession; no effect outside a handshake.
+/// Records a client that has not yet proved possession.
 pub(super) fn record_verified(client: impl FnOnce() -> VerifiedClient) {
-    with_current(|handshake| {
-        if let Some(handshake) = handshake {
-            handshake.verified = Some(client());
-        }
-    });
+    change_current(|handshake| handshake.verified = Some(client()));
 }
 
-/// Records a rejected client; no effect outside a handshake.
+/// Records a rejected client.
 pub(super) fn record_rejected(chain: Vec<CertificateDer<'static>>, judgement: Option<Judgement>) {
-    with_current(|handshake| {
-        if let Some(handshake) = handshake {
-            handshake.rejected = Some(RejectedClient { chain, judgement });
-        }
-    });
+    change_current(|handshake| handshake.rejected = Some(RejectedClient { chain, judgement }));
 }

@@ -50,7 +50,7 @@ impl ClientIdentity {
             }
             Some(HandshakeKind::Full | HandshakeKind::FullWithHelloRetryRequest) | None => {
                 // The path has positions among the certificates that it was verified with.
-                let verified = handshake.take_verified().filter(|it| *it.presented == *presented);
+                let verified = handshake.verified.take().filter(|it| *it.presented == *presented);
                 let (path, presented) = match verified {
                     Some(VerifiedClient { path, presented, .. }) => (Some(path), presented),
                     None => (None, verifier.copy_of(presented)),

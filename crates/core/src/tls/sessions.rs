@@ -38,7 +38,7 @@ fn with_path(session: &[u8]) -> Vec<u8> {
 
 /// The path of the handshake's client; `None` if it presented no certificate.
 fn stored_path(handshake: &Handshake) -> Option<StoredPath> {
-    match handshake.verified() {
+    match &handshake.verified {
         None => handshake.stored.clone(), // issued in a resumed session
         Some(verified) => Some(StoredPath {
             route: verified.path.route().clone(),
@@ -77,7 +77,7 @@ fn is_further_ticket_of_resumption() -> bool {
     handshake::with_current(|handshake| {
         let Some(handshake) = handshake else { return false };
         let is_first = !std::mem::replace(&mut handshake.has_ticket, true);
-        !is_first && handshake.stored.is_some() && handshake.verified().is_none()
+        !is_first && handshake.stored.is_some() && handshake.verified.is_none()
     })
 }
 

@@ -354,19 +354,11 @@ pub fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsFileE
         .collect::<Result<Vec<_>, _>>()
         .map_err(TlsFileError::Pem)?;
     if certificates.is_empty() {
-        return Err(TlsFileError::NoCertificate(match FileContent::new(pem) {
-            FileContent::EncryptedKey | FileContent::OpensshKey => FileContent::PrivateKey,
-            content @ (FileContent::Certificate
-            | FileContent::Der
-            | FileContent::Empty
-            | FileContent::Other
-            | FileContent::Pkcs
-            | FileContent::PrivateKey
-            | FileContent::PublicKey
-            | FileContent::Request
-            | FileContent::TrustedCertificate
-            | FileContent::Utf16) => content,
-        }));
+        let content = match FileContent::new(pem) {
+            FileContent::EncryptedKey => FileContent::PrivateKey,
+            content => content,
+        };
+        return Err(TlsFileError::NoCertificate(content));
     }
     Ok(certificates)
 }

@@ -165,7 +165,7 @@ impl KeyVerifier {
                 let now = UnixTime::since_unix_epoch(now);
                 let mut handshake = Handshake::default();
                 handshake.step(|| self.inner.verify_client_cert(leaf, intermediates, now))?;
-                self.judge(&self.path(leaf, handshake.verified())?)
+                self.judge(&self.path(leaf, handshake.verified.as_ref())?)
             }
             None if self.inner.client_auth_mandatory() => {
                 return Err(rustls::Error::NoCertificatesPresented);
@@ -217,7 +217,8 @@ impl KeyVerifier {
     /// Judges the client that has just proved that it holds the key of `leaf`.
     fn judge_handshake(&self, leaf: &CertificateDer<'_>) -> Result<(), rustls::Error> {
         let rejected = handshake::with_current(|handshake| {
-            let path = self.path(leaf, handshake.as_deref().and_then(Handshake::verified))?;
+            let verified = handshake.as_deref().and_then(|it| it.verified.as_ref());
+            let path = self.path(leaf, verified)?;
             let mut judgement = self.judge(&path);
             if self.is_rejected_with_alert(&judgement)
                 && let Some(deferral) = &self.deferral

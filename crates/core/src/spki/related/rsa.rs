@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use smallvec::SmallVec;
 use x509_cert::der::Decode;
 use x509_cert::der::asn1::UintRef;
 
@@ -16,7 +15,7 @@ const BIT_STRING: u8 = 0x03;
 
 /// The exponents with which a modulus is encoded, as INTEGERs (DER), in the order of lookups. A bit
 /// of [`RsaExponents`] is the position here.
-const EXPONENTS: [(u32, &[u8], Encoding); 7] = [
+static EXPONENTS: [(u32, &[u8], Encoding); 7] = [
     (65537, b"\x02\x03\x01\x00\x01", Encoding::RsaExponent65537),
     (3, b"\x02\x01\x03", Encoding::RsaExponent3),
     (5, b"\x02\x01\x05", Encoding::RsaExponent5),
@@ -58,33 +57,18 @@ impl RsaExponents {
     /// respects than the exponent are always included.
     #[must_use]
     pub fn include(self, encoding: Encoding) -> bool {
-        let bit = match encoding {
-            Encoding::RsaExponent65537 => 1,
-            Encoding::RsaExponent3 => 1 << 1,
-            Encoding::RsaExponent5 => 1 << 2,
-            Encoding::RsaExponent17 => 1 << 3,
-            Encoding::RsaExponent35 => 1 << 4,
-            Encoding::RsaExponent37 => 1 << 5,
-            Encoding::RsaExponent257 => 1 << 6,
-            Encoding::Canonical
-            | Encoding::Compressed
-            | Encoding::EcX
-            | Encoding::Ed25519Negated
-            | Encoding::Ed25519Torsion
-            | Encoding::NegatedCompressed
-            | Encoding::NegatedUncompressed
-            | Encoding::Presented
-            | Encoding::RsaModulus
-            | Encoding::Uncompressed => return true,
-        };
-        self.0 & bit != 0
+        let position = EXPONENTS.iter().position(|(.., known)| *known == encoding);
+        position.is_none_or(|position| self.has(position))
+    }
+
+    fn has(self, position: usize) -> bool {
+        self.0 >> position & 1 == 1
     }
 
     /// The exponents of the set, in the order of lookups.
-    fn each(self) -> impl Iterator<Item = (&'static [u8], Encoding)> {
+    fn iter(self) -> impl Iterator<Item = &'static (u32, &'static [u8], Encoding)> {
         let all = EXPONENTS.iter().enumerate();
-        all.filter(move |(position, _)| self.0 >> position & 1 == 1)
-            .map(|(_, (_, integer, encoding))| (*integer, *encoding))
+        all.filter(move |(position, _)| self.has(*position)).map(|(_, exponent)| exponent)
     }
 }
 
@@ -96,9 +80,7 @@ impl Default for RsaExponents {
 
 impl fmt::Debug for RsaExponents {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all = EXPONENTS.iter().enumerate();
-        let set = all.filter(|(position, _)| self.0 >> position & 1 == 1);
-        formatter.debug_set().entries(set.map(|(_, (number, ..))| number)).finish()
+        formatter.debug_set().entries(self.iter().map(|(number, ..)| number)).finish()
     }
 }
 
@@ -139,9 +121,9 @@ impl<'a> RsaKey<'a> {
         exponents: RsaExponents,
         mut visit: impl FnMut(Encoding, &[u8]),
     ) {
-        for (exponent, encoding) in exponents.each() {
-            if exponent != self.exponent {
-                visit(encoding, &self.with_exponent(exponent));
+        for (_, exponent, encoding) in exponents.iter() {
+            if *exponent != self.exponent {
+                visit(*encoding, &spki_of(self.modulus, exponent));
             }
         }
     }
@@ -150,21 +132,6 @@ impl<'a> RsaKey<'a> {
     pub(super) fn numbers(&self) -> Option<RsaNumbers<'a>> {
         let exponent = unsigned(Element::only(self.exponent)?.content)?;
         Some(RsaNumbers { modulus: self.modulus_value, exponent })
-    }
-
-    fn with_exponent(&self, exponent: &[u8]) -> SpkiBuffer {
-        let key_length = self.modulus.len() + exponent.len();
-        let bits_length = 1 + header_length(key_length) + key_length;
-        let spki_length = RSA_ALGORITHM.len() + header_length(bits_length) + bits_length;
-        let mut spki = SpkiBuffer::new();
-        push_header(&mut spki, 0x30, spki_length);
-        spki.extend_from_slice(RSA_ALGORITHM);
-        push_header(&mut spki, 0x03, bits_length);
-        spki.push(0); // unused bits
-        push_header(&mut spki, 0x30, key_length);
-        spki.extend_from_slice(self.modulus);
-        spki.extend_from_slice(exponent);
-        spki
     }
 }
 
@@ -204,17 +171,20 @@ pub(in crate::spki) fn rsa_spki(modulus: &[u8], exponent: &[u8]) -> Option<Vec<u
     if !is_positive(modulus) || !is_positive(exponent) {
         return None;
     }
-    Some(RsaKey { modulus, exponent, modulus_value: &[] }.with_exponent(exponent).to_vec())
+    Some(spki_of(modulus, exponent).to_vec())
+}
+
+/// The SubjectPublicKeyInfo (DER) of the RSA key with these INTEGERs (DER, tag included).
+fn spki_of(modulus: &[u8], exponent: &[u8]) -> SpkiBuffer {
+    let key = element(SEQUENCE, &[modulus, exponent]);
+    let bits = element(BIT_STRING, &[&[0], &key]); // no unused bits
+    element(SEQUENCE, &[RSA_ALGORITHM, &bits])
 }
 
 /// The INTEGER (DER) of a positive number, which is big-endian without leading zeros.
 pub(in crate::spki) fn der_integer(value: &[u8]) -> Vec<u8> {
-    let sign = value.first().is_some_and(|byte| *byte >= 0x80);
-    let mut integer = SpkiBuffer::new();
-    push_header(&mut integer, 0x02, value.len() + usize::from(sign));
-    integer.extend(sign.then_some(0));
-    integer.extend_from_slice(value);
-    integer.to_vec()
+    let sign: &[u8] = if value.first().is_some_and(|byte| *byte >= 0x80) { &[0] } else { &[] };
+    element(INTEGER, &[sign, value]).to_vec()
 }
 
 /// The value of an INTEGER that is not negative, big-endian without leading zeros. `None` if it is
@@ -228,28 +198,22 @@ fn unsigned(content: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Size of the DER tag and length (X.690, 8.1.3) before `length` bytes of content.
-fn header_length(length: usize) -> usize {
-    if length < 0x80 { 2 } else { 2 + significant(length).len() }
-}
-
-fn push_header(der: &mut SpkiBuffer, tag: u8, length: usize) {
+/// The element (DER) with this tag whose content is `parts` (X.690, 8.1.3).
+fn element(tag: u8, parts: &[&[u8]]) -> SpkiBuffer {
+    let length = parts.iter().map(|part| part.len()).sum::<usize>().to_be_bytes();
+    let zeros = length.iter().take_while(|byte| **byte == 0).count();
+    let mut der = SpkiBuffer::new();
     der.push(tag);
-    let bytes = significant(length);
-    match *bytes.as_slice() {
-        [short] if short < 0x80 => der.push(short),
-        ref long => {
+    match length.get(zeros..).unwrap_or_default() {
+        [] => der.push(0),
+        [short] if *short < 0x80 => der.push(*short),
+        long => {
             der.push(0x80 | u8::try_from(long.len()).unwrap_or(0x7f)); // a usize has at most 8 bytes
             der.extend_from_slice(long);
         }
     }
-}
-
-/// The big-endian bytes of `length` without leading zeros, at least one.
-fn significant(length: usize) -> SmallVec<[u8; 8]> {
-    let bytes = length.to_be_bytes();
-    let zeros = bytes.iter().take(bytes.len() - 1).take_while(|byte| **byte == 0).count();
-    bytes.into_iter().skip(zeros).collect()
+    parts.iter().for_each(|part| der.extend_from_slice(part));
+    der
 }
 
 #[cfg(test)]
@@ -275,9 +239,7 @@ mod tests {
             integer.extend([0xc5; 256]);
             integer
         };
-        let key = |exponent| {
-            RsaKey { modulus: &modulus, exponent: b"", modulus_value: &[] }.with_exponent(exponent)
-        };
+        let key = |exponent| spki_of(&modulus, exponent);
         let odd = key(b"\x02\x01\x11"); // e = 17
         assert_eq!(RsaKey::parse(&odd).map(|key| key.modulus_bits()), Some(2048));
         assert_eq!(encoding(&odd, Encoding::RsaExponent65537), *key(EXPONENT_65537));
@@ -307,7 +269,7 @@ mod tests {
         assert_eq!(forms, expected);
         assert!(!some.include(Encoding::RsaExponent3) && some.include(Encoding::Uncompressed));
         assert_eq!(RsaExponents::from_numbers(&[3, 4, 6]), Err(4));
-        assert_eq!(some.union(RsaExponents::default()).each().count(), 4);
+        assert_eq!(some.union(RsaExponents::default()).iter().count(), 4);
         assert_eq!(format!("{some:?}"), "{35, 257}");
         for (number, integer, encoding) in EXPONENTS {
             let value = UintRef::from_der(integer).unwrap();
@@ -368,10 +330,9 @@ mod tests {
             (0x100, b"\x30\x82\x01\x00"),
             (0x1_0000, b"\x30\x83\x01\x00\x00"),
         ] {
-            let mut der = SpkiBuffer::new();
-            push_header(&mut der, 0x30, length);
-            assert_eq!(&*der, header);
-            assert_eq!(header_length(length), header.len());
+            let der = element(0x30, &[&vec![0; length]]);
+            assert_eq!(der.len(), header.len() + length);
+            assert!(der.starts_with(header));
         }
     }
 
@@ -379,7 +340,6 @@ mod tests {
     fn an_8192_bit_key_fits_the_buffer() {
         let mut modulus = b"\x02\x82\x04\x01\x00".to_vec();
         modulus.extend([0xff; 1024]);
-        let key = RsaKey { modulus: &modulus, exponent: b"", modulus_value: &[] };
-        assert!(!key.with_exponent(EXPONENT_65537).spilled());
+        assert!(!spki_of(&modulus, EXPONENT_65537).spilled());
     }
 }

@@ -162,7 +162,7 @@ fn connect(
         client.read_tls(&mut records.as_slice()).unwrap();
         client.process_new_packets().unwrap();
     }
-    let verified = handshake.verified().unwrap();
+    let verified = handshake.verified.as_ref().unwrap();
     Ok((verified.presented.clone(), verified.path.clone()))
 }
 
@@ -343,7 +343,7 @@ fn the_cache_is_bounded_and_keeps_the_chains_in_use() {
 fn the_verifiers_of_a_thread_share_the_memory_and_no_chain() {
     let [first, second] = [ChainCache::default(), ChainCache::default()];
     let has = |cache: &ChainCache, number| {
-        cache.find(&chain(number, 1000).presented[0], &[], 5).is_some()
+        cache.find(&chain(number, 1000).presented[0], &[], &[], 5).is_some()
     };
     first.insert(chain(0, 1000));
     assert!(has(&first, 0) && !has(&second, 0));
@@ -363,7 +363,7 @@ fn only_a_client_that_holds_its_key_keeps_its_chain_in_use() {
     let verifier = Arc::new(root.verifier());
     let chains = verifier.chains.as_ref().unwrap();
     connect(&verifier, &client, &[&client], NOW).unwrap();
-    let is_old = || chains.find(&client.certificate, &[], NOW).map(|found| found.is_old);
+    let is_old = || chains.find(&client.certificate, &[], &[], NOW).map(|found| found.is_old);
     // Chains of others make the client's chain an old one.
     let mut others = (1..100).map(|number| chains.insert(chain(number, 15 << 10)));
     assert!(others.any(|()| is_old() == Some(true)));

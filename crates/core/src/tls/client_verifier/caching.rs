@@ -11,7 +11,7 @@ use super::ClientVerifier;
 use crate::spki::{self, ValidityPeriod};
 use crate::tls::VerifiedPath;
 use crate::tls::chain_cache::{FoundChain, VerifiedChain};
-use crate::tls::handshake::{self, Handshake, VerifiedClient};
+use crate::tls::handshake::{self, VerifiedClient};
 
 impl ClientVerifier {
     /// The certificates of a resumed session: the copy that connections of this client share, or a
@@ -32,7 +32,7 @@ impl ClientVerifier {
         now: UnixTime,
     ) -> Option<VerifiedClient> {
         let chains = self.chains.as_ref()?;
-        let FoundChain { chain, is_old } = chains.find(leaf, intermediates, now.as_secs())?;
+        let FoundChain { chain, is_old } = chains.find(leaf, intermediates, &[], now.as_secs())?;
         let VerifiedChain { presented, route, not_after, times } = chain;
         let path = VerifiedPath::new(route, Arc::clone(&self.anchors), not_after);
         let uncached = is_old.then(|| (chains.id(), times));
@@ -44,7 +44,7 @@ impl ClientVerifier {
     pub(super) fn cache(&self, leaf: &CertificateDer<'_>) {
         let Some(chains) = &self.chains else { return };
         handshake::with_current(|handshake| {
-            let Some(client) = handshake.and_then(Handshake::verified_mut) else { return };
+            let Some(client) = handshake.and_then(|it| it.verified.as_mut()) else { return };
             let is_of_leaf = client.presented.first() == Some(leaf);
             match client.uncached.take() {
                 Some((id, times)) if is_of_leaf && id == chains.id() => {

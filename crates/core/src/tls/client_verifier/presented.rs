@@ -34,7 +34,7 @@ impl ClientVerifier {
         };
         check_count(intermediates)?;
         let known = self.chains.as_ref().and_then(|chains| {
-            chains.find_completed(leaf, intermediates, &self.intermediates, now.as_secs())
+            chains.find(leaf, intermediates, &self.intermediates, now.as_secs())
         });
         if let Some(FoundChain { chain, is_old }) = known {
             if is_old && let Some(chains) = &self.chains {

@@ -33,7 +33,7 @@ impl Revocation {
         let mut is_client = true;
         let mut check = |name: &[u8], spki: Option<&[u8]>, certificate: &webpki::Cert<'_>| {
             let ca = IssuerKey { name, spki };
-            match self.check_one(ca, certificate, now) {
+            match self.crls.check(ca, certificate, self.expired, now) {
                 Err(webpki::Error::UnknownRevocationStatus)
                     if !is_client && !self.crls.has_list_of_cas(ca) =>
                 {
@@ -71,30 +71,10 @@ impl Revocation {
     ) -> Result<(), webpki::Error> {
         let issuer = IssuerKey { name: pin.issuer(), spki: None };
         let needs_list = pin.issuer() != pin.subject() && self.crls.name(issuer);
-        match self.check_one(issuer, pin, now) {
+        match self.crls.check(issuer, pin, self.expired, now) {
             Err(webpki::Error::UnknownRevocationStatus) if !needs_list => Ok(()),
             result => result,
         }
-    }
-
-    #[expect(clippy::wildcard_enum_match_arm, reason = "an unexpected error is an unknown status")]
-    fn check_one(
-        &self,
-        issuer: IssuerKey<'_>,
-        certificate: &webpki::Cert<'_>,
-        now: UnixTime,
-    ) -> Result<(), webpki::Error> {
-        use rustls::CertificateError;
-        self.crls.check(issuer, certificate, self.expired, now).map_err(|error| match error {
-            CertificateError::Revoked => webpki::Error::CertRevoked,
-            CertificateError::ExpiredRevocationList => {
-                webpki::Error::CrlExpired { time: now, next_update: now }
-            }
-            CertificateError::ExpiredRevocationListContext { time, next_update } => {
-                webpki::Error::CrlExpired { time, next_update }
-            }
-            _ => webpki::Error::UnknownRevocationStatus,
-        })
     }
 }
 
