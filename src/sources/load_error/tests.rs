@@ -137,22 +137,17 @@ fn rejections() -> Vec<FileRejection> {
 fn blocklist_errors() -> Vec<BlocklistFileError> {
     let content = [
         BlocklistError::Compressed("xz"),
-        BlocklistError::Duplicate { record: 1, offset: 16 },
         BlocklistError::Empty,
         BlocklistError::Length { found: 1 },
         BlocklistError::TooMany { found: 1 },
         BlocklistError::Unsorted { record: 1, offset: 16 },
     ];
-    let (index, found) = (0, || "a".to_owned());
+    let found = || "a".to_owned();
     let metadata = [
-        MetadataError::Date { found: found() },
         MetadataError::Format { found: 1 },
-        MetadataError::Id { index, found: 256 },
-        MetadataError::IdTwice { index, found: 1 },
         Metadata::parse(b"{").unwrap_err(),
-        MetadataError::Name { index, found: found() },
         MetadataError::Read(too_large()),
-        MetadataError::Sha256 { found: found() },
+        MetadataError::Value { member: found(), found: found(), problem: "is not valid" },
     ];
     let others = [
         BlocklistFileError::Digest { metadata: path(), expected: found(), found: found() },

@@ -224,7 +224,7 @@ fn a_new_blocklist_is_used_and_a_wrong_one_is_not() {
     let mut twice = list.clone();
     twice.records.insert(7, twice.records[7]);
     setting.write(&twice);
-    setting.wait_for_rejection("record 8 (offset 128) has the hash of the record before it");
+    setting.wait_for_rejection("record 8 (offset 128) does not sort after the record before it");
     setting.write(&list.clone().with("blocklist_sha256", "00".repeat(32).into()));
     setting.wait_for_rejection("but blocklist_sha256 in ");
     setting.write(&list.clone().with("bkformat", 1.into()));

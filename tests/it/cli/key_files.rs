@@ -176,7 +176,7 @@ fn every_object_of_a_json_input_has_a_finding_with_its_line() {
 
 /// A set of one key a line, in the order of its members, with texts that resemble its structure.
 #[test]
-fn each_key_of_a_set_has_its_own_line_and_an_error_has_its_kid() {
+fn each_key_of_a_set_has_its_own_line() {
     let bad = r#"{"kid":"old \"key\"","kty":"EC"}"#;
     let curve = r#"{"kty":"EC","crv":"P-192","kid":"small"}"#;
     let nested = r#"{"x5c":["[{","}]"],"a":{"keys":[{}]},"kty":"RSA"}"#;
@@ -192,9 +192,8 @@ fn each_key_of_a_set_has_its_own_line_and_an_error_has_its_kid() {
     assert_eq!(places, expected, "{text}");
     let errors: Vec<_> = findings.iter().filter_map(|it| it.key.as_ref().err()).collect();
     let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
-    assert!(errors[0].ends_with(r#": kid old \"key\": the member crv is missing"#), "{errors:?}");
-    let unsupported = "a JSON Web Key of the curve P-192 (kid small) is not supported";
-    assert_eq!(errors[1], unsupported);
+    assert!(errors[0].ends_with(": the member crv is missing"), "{errors:?}");
+    assert_eq!(errors[1], "a JSON Web Key of the curve P-192 is not supported");
     assert!(errors[2].ends_with(": the member n is missing"), "{errors:?}");
     // Several keys in one line.
     let findings =

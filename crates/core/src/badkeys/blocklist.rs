@@ -43,16 +43,6 @@ pub enum BlocklistError {
     /// The file is not unpacked.
     #[error("it is compressed with {0}: unpack it with `{0} -d`")]
     Compressed(&'static str),
-    /// Two records have the same hash.
-    #[error(
-        "record {record} (offset {offset}) has the hash of the record before it: the file is damaged; fetch it again"
-    )]
-    Duplicate {
-        /// Number of the record, counted from 0.
-        record: usize,
-        /// Offset of the record, in bytes.
-        offset: usize,
-    },
     /// The file has no record.
     #[error("it is empty, and a blocklist has at least one record: fetch it again")]
     Empty,
@@ -70,9 +60,9 @@ pub enum BlocklistError {
         /// Number of records.
         found: usize,
     },
-    /// A record is not in its place.
+    /// A record is not in its place, or has the hash of the record before it.
     #[error(
-        "record {record} (offset {offset}) sorts before the record in front of it: it is no blocklist.dat, or it is damaged; fetch it again"
+        "record {record} (offset {offset}) does not sort after the record before it: it is no blocklist.dat, or it is damaged; fetch it again"
     )]
     Unsorted {
         /// Number of the record, counted from 0.
@@ -128,7 +118,11 @@ impl Blocklist {
         for (number, record) in (0..count).zip(records) {
             let hash = hash_of(record);
             match before {
-                Some(before) if before >= hash => return Err(misplaced(number, before == hash)),
+                Some(before) if before >= hash => {
+                    let record = usize::try_from(number).unwrap_or(usize::MAX);
+                    let offset = record.saturating_mul(RECORD_SIZE);
+                    return Err(BlocklistError::Unsorted { record, offset });
+                }
                 Some(_) | None => before = Some(hash),
             }
             let bucket = bucket_of(record, index_bits);
@@ -231,16 +225,6 @@ fn bucket_of(record: &[u8; RECORD_SIZE], index_bits: u32) -> usize {
     usize::try_from(start >> (32 - index_bits)).unwrap_or(usize::MAX)
 }
 
-fn misplaced(number: u32, is_duplicate: bool) -> BlocklistError {
-    let record = usize::try_from(number).unwrap_or(usize::MAX);
-    let offset = record.saturating_mul(RECORD_SIZE);
-    if is_duplicate {
-        BlocklistError::Duplicate { record, offset }
-    } else {
-        BlocklistError::Unsorted { record, offset }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -315,8 +299,8 @@ mod tests {
             records.swap(one, other);
             problem(records.as_flattened())
         };
-        assert!(swap(41, 42).contains("record 42 (offset 672) sorts before"));
-        assert!(swap(0, 99).contains("record 1 (offset 16) sorts before"));
+        assert!(swap(41, 42).contains("record 42 (offset 672) does not sort after"));
+        assert!(swap(0, 99).contains("record 1 (offset 16) does not sort after"));
         let repeated = |id: u8| {
             let mut twice = good[..RECORD_SIZE].to_vec();
             twice.extend_from_slice(&good);
@@ -324,9 +308,7 @@ mod tests {
             problem(&twice)
         };
         for id in [0, 255, good[RECORD_SIZE - 1]] {
-            assert!(
-                repeated(id).contains("record 1 (offset 16) has the hash of the record before")
-            );
+            assert!(repeated(id).contains("record 1 (offset 16) does not sort after"));
         }
         assert!(problem(b"\xfd7zXZ\0\0\x04").contains("unpack it with `xz -d`"));
         assert!(problem(b"\x1f\x8b\x08\0\0\0").contains("unpack it with `gzip -d`"));

@@ -40,14 +40,6 @@ pub struct Metadata {
 /// Why a metadata file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum MetadataError {
-    /// The date is not in the format of ISO 8601.
-    #[error(
-        "date: {found:?} is not a date of ISO 8601, such as \"2026-08-20\"; fetch the file again"
-    )]
-    Date {
-        /// The value, shortened.
-        found: String,
-    },
     /// The format of the list is another one.
     #[error(
         "bkformat: {found}, and keygate reads 0: the list has another format; look for a newer keygate"
@@ -56,44 +48,29 @@ pub enum MetadataError {
         /// The value.
         found: i64,
     },
-    /// The number of a list does not fit a record.
-    #[error("blocklists[{index}].id: {found} is not between 0 and 255; fetch the file again")]
-    Id {
-        /// Index of the entry, counted from 0.
-        index: usize,
-        /// The value.
-        found: i64,
-    },
-    /// Two lists have the same number.
-    #[error("blocklists[{index}].id: {found} is given twice; fetch the file again")]
-    IdTwice {
-        /// Index of the second entry, counted from 0.
-        index: usize,
-        /// The value.
-        found: u8,
-    },
     /// The file is no JSON, or a member is missing or of another type.
     #[error("not the metadata of a blocklist: {0}; fetch the file again")]
     Json(#[from] JsonError),
-    /// A name has characters that have no place in a header field or log line.
-    #[error(
-        "blocklists[{index}].name: {found:?} is not 1 to 64 letters, digits, '.', '-', '_', '/', '+' and ':'; fetch the file again"
-    )]
-    Name {
-        /// Index of the entry, counted from 0.
-        index: usize,
-        /// The value, shortened.
-        found: String,
-    },
     /// The file cannot be read.
     #[error("{}", regular_file::explain_with_remedy(.0, "fetch the file again"))]
     Read(#[from] io::Error),
-    /// The SHA-256 is not one.
-    #[error("blocklist_sha256: {found:?} is not 64 hex digits; fetch the file again")]
-    Sha256 {
+    /// A member has a value that is not valid.
+    #[error("{member}: {found:?} {problem}; fetch the file again")]
+    Value {
+        /// The path of the member.
+        member: String,
         /// The value, shortened.
         found: String,
+        /// Why the value is not valid.
+        problem: &'static str,
     },
+}
+
+impl MetadataError {
+    fn new(member: impl Into<String>, found: &str, problem: &'static str) -> Self {
+        let found = found.chars().take(MAX_SHOWN).collect();
+        Self::Value { member: member.into(), found, problem }
+    }
 }
 
 #[derive(Deserialize)]
@@ -108,7 +85,7 @@ struct RawMetadata {
 
 #[derive(Deserialize)]
 struct RawCollection {
-    id: i64,
+    id: u8,
     name: String,
 }
 
@@ -146,13 +123,14 @@ impl Metadata {
 /// The names of `collections`, each checked.
 fn findings(collections: Vec<RawCollection>) -> Result<Findings, MetadataError> {
     let mut names: Vec<(u8, Arc<str>)> = Vec::new();
-    for (index, RawCollection { id: found, name }) in collections.into_iter().enumerate() {
-        let id = u8::try_from(found).map_err(|_| MetadataError::Id { index, found })?;
+    for (index, RawCollection { id, name }) in collections.into_iter().enumerate() {
         if names.iter().any(|(known, _)| *known == id) {
-            return Err(MetadataError::IdTwice { index, found: id });
+            let member = format!("blocklists[{index}].id");
+            return Err(MetadataError::new(member, &id.to_string(), "is given twice"));
         }
         if !is_plain(&name) {
-            return Err(MetadataError::Name { index, found: shown(&name) });
+            let problem = "is not 1 to 64 letters, digits, '.', '-', '_', '/', '+' and ':'";
+            return Err(MetadataError::new(format!("blocklists[{index}].name"), &name, problem));
         }
         names.push((id, name.into()));
     }
@@ -171,19 +149,17 @@ fn printable(text: Option<&str>) -> String {
     text.unwrap_or_default().chars().filter(printable).take(MAX_SHOWN).collect()
 }
 
-fn shown(text: &str) -> String {
-    text.chars().take(MAX_SHOWN).collect()
-}
-
 fn sha256(text: &str) -> Result<[u8; 32], MetadataError> {
     let bytes = HEXLOWER_PERMISSIVE.decode(text.as_bytes()).unwrap_or_default();
-    bytes.try_into().map_err(|_| MetadataError::Sha256 { found: shown(text) })
+    let invalid = |_| MetadataError::new("blocklist_sha256", text, "is not 64 hex digits");
+    bytes.try_into().map_err(invalid)
 }
 
 /// A date of ISO 8601, in seconds since the Unix epoch. Without a time it is the start of the day,
 /// without an offset it is UTC.
 fn date(text: &str) -> Result<u64, MetadataError> {
-    let invalid = || MetadataError::Date { found: shown(text) };
+    let problem = "is not a date of ISO 8601, such as \"2026-08-20\"";
+    let invalid = || MetadataError::new("date", text, problem);
     let parsed: Datetime = text.parse().map_err(|_| invalid())?;
     let date = parsed.date.ok_or_else(invalid)?;
     let time = parsed.time.map(|time| (time.hour, time.minute, time.second.unwrap_or(0)));
@@ -290,14 +266,22 @@ mod tests {
             (
                 "blocklists",
                 &collections(&[("1", "\"a\""), ("\"2\"", "\"b\"")]),
-                "blocklist: blocklists[1].id: invalid type: string \"2\", expected i64",
+                "blocklist: blocklists[1].id: invalid type: string \"2\", expected u8",
             ),
-            ("blocklists", &collections(&[("256", "\"a\"")]), "blocklists[0].id: 256 is not"),
-            ("blocklists", &collections(&[("-1", "\"a\"")]), "blocklists[0].id: -1 is not"),
+            (
+                "blocklists",
+                &collections(&[("256", "\"a\"")]),
+                "blocklists[0].id: invalid value: integer `256`",
+            ),
+            (
+                "blocklists",
+                &collections(&[("-1", "\"a\"")]),
+                "blocklists[0].id: invalid value: integer `-1`",
+            ),
             (
                 "blocklists",
                 &collections(&[("1", "\"a\""), ("1", "\"b\"")]),
-                "blocklists[1].id: 1 is given twice",
+                "blocklists[1].id: \"1\" is given twice",
             ),
             ("blocklists", &collections(&[("1", "\"\"")]), "blocklists[0].name: \"\" is not"),
             ("blocklists", &collections(&[("1", "\"a\\\"b\"")]), "blocklists[0].name: \"a\\\"b\""),

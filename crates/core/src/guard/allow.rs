@@ -93,18 +93,9 @@ impl AllowKind {
 /// The reason for which a text is no rule, with what to write instead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AllowRuleError {
-    /// No certificate can have the name in ASCII.
-    #[error("is not in ASCII; write the A-label of each label (xn--...)")]
-    DnsNotAscii,
-    /// An address is not a DNS name.
-    #[error("is an address, and rules name hosts; write the DNS name of the certificate")]
-    DnsAddress,
-    /// `*` is not the whole first label.
-    #[error("has '*' elsewhere than for the whole first label; write \"*.example.com\"")]
-    DnsWildcard,
-    /// Not a host name.
+    /// Not a host name in ASCII.
     #[error(
-        "is not a DNS name; write \"client.example.com\", or \"*.example.com\" for one label in front"
+        "is not a DNS name; write \"client.example.com\", or \"*.example.com\" for one label in front, with A-labels (xn--...)"
     )]
     Dns,
     /// Not an address of one mailbox.
@@ -125,14 +116,9 @@ pub enum AllowRuleError {
     TrustDomain,
     /// Not a SPIFFE ID.
     #[error(
-        "is not a SPIFFE ID; write \"spiffe://example.org/orders\" with letters, digits, '.', '-' and '_' in each segment"
+        "is not a SPIFFE ID; write \"spiffe://example.org/orders\" with letters, digits, '.', '-' and '_' in each segment, '*' for one segment, '**' for all at the end"
     )]
     Uri,
-    /// `*` in a trust domain or beside other characters, or `**` before the end.
-    #[error(
-        "has a wildcard in the wrong place; write '*' for one whole path segment, '**' for all segments at the end"
-    )]
-    UriWildcard,
 }
 
 impl AllowRules {

@@ -1,10 +1,8 @@
 //! Errors of signatures and of the files of keys.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use super::keys::{KEY_LENGTH, KEY_TEXT_LENGTH};
-use super::{UNTRUSTED, algorithm_and_id};
 use crate::regular_file::{cause, explain_with_remedy};
 
 /// Why the signature of a file cannot be relied on.
@@ -20,7 +18,7 @@ pub enum SignatureError {
         signature: PathBuf,
     },
     /// The file of keys cannot be used.
-    #[error("minisign_key {}: {}", path.display(), problem_of_keys(path, source))]
+    #[error("minisign_key {}: {}", path.display(), problem_of_keys(source))]
     Keys {
         /// The file of keys.
         path: PathBuf,
@@ -102,15 +100,9 @@ pub enum SignatureFileError {
 }
 
 /// The problem of a file of keys, and the remedy.
-fn problem_of_keys(path: &Path, problem: &SignatureFileError) -> String {
+fn problem_of_keys(problem: &SignatureFileError) -> String {
     const GIVE_FILE: &str = "give the file that `minisign -G` wrote for the public key (.pub)";
     let remedy = match problem {
-        SignatureFileError::Read(_) if is_key(path) => {
-            "the value is a key, and not the path of a file: give the path of the file that `minisign -G` wrote for the key (.pub)"
-        }
-        SignatureFileError::Read(error) if error.kind() == io::ErrorKind::NotFound => {
-            "give the path of the file that `minisign -G` wrote for the public key (.pub)"
-        }
         SignatureFileError::Read(error) => return explain_with_remedy(error, GIVE_FILE),
         SignatureFileError::SecretKey => {
             "give the file of the public key (.pub), and remove the secret key from this machine"
@@ -133,31 +125,5 @@ fn problem_of_signature(problem: &SignatureFileError) -> String {
         | SignatureFileError::Line { .. }
         | SignatureFileError::SecretKey
         | SignatureFileError::Text => format!("{problem}; {SIGN}"),
-    }
-}
-
-/// Whether a path is the text of a key or of a file of keys, which was pasted in its place.
-fn is_key(path: &Path) -> bool {
-    let text = path.to_string_lossy();
-    let end = text.len().checked_sub(KEY_TEXT_LENGTH).and_then(|start| text.get(start..));
-    text.contains(UNTRUSTED) || end.is_some_and(|end| algorithm_and_id(end, KEY_LENGTH).is_some())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::examples::KEY;
-    use super::*;
-
-    #[test]
-    fn a_key_in_the_place_of_its_path_is_recognised() {
-        let key = KEY.lines().nth(1).unwrap();
-        for text in [key.to_owned(), format!("/etc/keygate/{key}"), KEY.to_owned()] {
-            assert!(is_key(Path::new(&text)), "{text}");
-        }
-        for text in
-            ["", "keys.pub", "/etc/keygate/filters-of-the-whole-company-and-its-suppliers.pub"]
-        {
-            assert!(!is_key(Path::new(text)), "{text}");
-        }
     }
 }

@@ -12,9 +12,7 @@ use super::{
 use crate::regular_file;
 
 /// Length of a public key with its algorithm and id, in bytes.
-pub(super) const KEY_LENGTH: usize = 42;
-/// Length of a public key in base64, in characters.
-pub(super) const KEY_TEXT_LENGTH: usize = 56;
+const KEY_LENGTH: usize = 42;
 /// Length of a secret key with all that minisign stores with it, in bytes.
 const SECRET_KEY_LENGTH: usize = 158;
 

@@ -42,14 +42,9 @@ pub fn tls_error(error: &Error) -> String {
 fn certificate_error(error: &CertificateError) -> String {
     match error {
         CertificateError::BadEncoding => "the certificate is not valid DER".to_owned(),
-        CertificateError::BadSignature => {
-            "the signature of the certificate does not verify".to_owned()
-        }
-        CertificateError::Expired => "the certificate has expired".to_owned(),
         CertificateError::ExpiredContext { not_after, .. } => {
             format!("the certificate expired at {}", utc(not_after.as_secs()))
         }
-        CertificateError::ExpiredRevocationList => "certificate revocation list expired".to_owned(),
         CertificateError::ExpiredRevocationListContext { next_update, .. } => {
             format!("certificate revocation list expired at {}", utc(next_update.as_secs()))
         }
@@ -60,7 +55,6 @@ fn certificate_error(error: &CertificateError) -> String {
             required: ExtendedKeyPurpose::ClientAuth,
             presented,
         } if *presented == [ExtendedKeyPurpose::ServerAuth] => SERVER_AUTH_ONLY.to_owned(),
-        CertificateError::NotValidYet => "the certificate is not valid yet".to_owned(),
         CertificateError::NotValidYetContext { not_before, .. } => {
             format!("the certificate is not valid before {}", utc(not_before.as_secs()))
         }

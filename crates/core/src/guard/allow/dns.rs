@@ -1,7 +1,6 @@
 //! Rules for DNS names (RFC 9525, section 6.3).
 
 use std::collections::HashSet;
-use std::net::IpAddr;
 
 use super::AllowRuleError;
 
@@ -74,17 +73,8 @@ fn without_root(name: &str) -> &str {
 
 /// The host name of a rule in lower case. `prefix` is the length of a wildcard in front of it.
 fn host_name(name: &str, prefix: usize) -> Result<Box<str>, AllowRuleError> {
-    if !name.is_ascii() {
-        Err(AllowRuleError::DnsNotAscii)
-    } else if name.contains('*') {
-        Err(AllowRuleError::DnsWildcard)
-    } else if name.parse::<IpAddr>().is_ok() || name.starts_with('[') {
-        Err(AllowRuleError::DnsAddress)
-    } else if !is_host_name(name) || name.len().saturating_add(prefix) > MAX_HOST_NAME {
-        Err(AllowRuleError::Dns)
-    } else {
-        Ok(name.to_ascii_lowercase().into())
-    }
+    let is_valid = is_host_name(name) && name.len().saturating_add(prefix) <= MAX_HOST_NAME;
+    is_valid.then(|| name.to_ascii_lowercase().into()).ok_or(AllowRuleError::Dns)
 }
 
 /// A host name in lower case, with a wildcard of the certificate in front or without one.

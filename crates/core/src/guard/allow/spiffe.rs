@@ -39,16 +39,11 @@ impl SpiffeRules {
     pub(super) fn add(&mut self, rule: &str) -> Result<(), AllowRuleError> {
         let mut buffer = [0; MAX_TRUST_DOMAIN];
         let id = split(rule.as_bytes()).ok_or(AllowRuleError::Uri)?;
-        if id.trust_domain.contains(&b'*') {
-            return Err(AllowRuleError::UriWildcard);
-        }
         let trust_domain = trust_domain(id.trust_domain, &mut buffer).ok_or(AllowRuleError::Uri)?;
         let mut segments: SmallVec<[&str; 16]> = SmallVec::new();
         for segment in id.segments().ok_or(AllowRuleError::Uri)? {
-            let is_wildcard = segment == ONE || segment == REST;
-            if segments.last() == Some(&REST) || (segment.contains('*') && !is_wildcard) {
-                return Err(AllowRuleError::UriWildcard);
-            } else if !is_wildcard && !is_segment(segment) {
+            let is_allowed = [ONE, REST].contains(&segment) || is_segment(segment);
+            if segments.last() == Some(&REST) || !is_allowed {
                 return Err(AllowRuleError::Uri);
             }
             segments.push(segment);

@@ -7,7 +7,6 @@
 use data_encoding::BASE64URL_NOPAD;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_json::Value;
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 
@@ -27,8 +26,6 @@ struct JsonKey {
     alg: Option<String>,
     #[serde(rename = "pub")]
     public: Option<String>,
-    /// Name of the key, in errors.
-    kid: Option<Value>,
     /// The keys of a set, which are decoded one by one.
     keys: Option<Vec<IgnoredAny>>,
 }
@@ -81,13 +78,13 @@ fn find_in_object<'a>(
             let keys = set.map_or_else(|_| Vec::new(), |set: JsonKeySet| set.keys);
             for (index, key) in keys.iter().enumerate() {
                 let decoded = decode(key, &format!("keys[{index}]."));
-                report(key, decoded.and_then(|key| named_spki(&key)));
+                report(key, decoded.and_then(|key| spki(&key)));
             }
             if keys.is_empty() {
                 report(object, Err(InputError::NoKey));
             }
         }
-        key => report(object, key.and_then(|key| named_spki(&key))),
+        key => report(object, key.and_then(|key| spki(&key))),
     }
 }
 
@@ -128,30 +125,6 @@ impl LineCounter<'_> {
         self.offset = offset;
         self.line
     }
-}
-
-/// The SubjectPublicKeyInfo (DER) of a key. An error has the `kid` of the key.
-fn named_spki(key: &JsonKey) -> Result<Vec<u8>, InputError> {
-    spki(key).map_err(|error| {
-        let Some(kid) = key.kid.as_ref().and_then(Value::as_str) else { return error };
-        let kid = shown(kid.as_bytes());
-        match error {
-            InputError::Broken { what, source } => {
-                InputError::Broken { what, source: Damage::Text(format!("kid {kid}: {source}")) }
-            }
-            InputError::Unsupported { what, hint } => {
-                InputError::Unsupported { what: format!("{what} (kid {kid})"), hint }
-            }
-            other @ (InputError::Encrypted { .. }
-            | InputError::Fingerprint(_)
-            | InputError::Line
-            | InputError::NoCertificate { .. }
-            | InputError::NoKey
-            | InputError::TooLarge { .. }) => other,
-            #[cfg(feature = "key-stores")]
-            other @ (InputError::Passphrase(_) | InputError::WrongPassphrase) => other,
-        }
-    })
 }
 
 /// The SubjectPublicKeyInfo (DER) of a key.

@@ -1,7 +1,8 @@
-//! SHA-256 of CAs, revocation lists and their files.
+//! SHA-256 of CAs and revocation lists, in hex.
 
-use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
+
+use crate::spki::sha256;
 
 /// SHA-256 of the name of a CA in DER and of its SubjectPublicKeyInfo, in hex.
 pub(super) fn ca_id(name: &[u8], spki: &[u8]) -> String {
@@ -16,11 +17,4 @@ pub(super) fn unused_issuer_id(name: &[u8]) -> String {
 /// SHA-256 of these parts, in hex.
 pub(super) fn sha256_hex(parts: &[&[u8]]) -> String {
     HEXLOWER.encode(&sha256(&parts.concat()))
-}
-
-/// SHA-256 of a file or of a list in DER.
-pub(super) fn sha256(der: &[u8]) -> [u8; 32] {
-    let mut sha256 = [0; 32];
-    sha256.copy_from_slice(digest(&SHA256, der).as_ref());
-    sha256
 }

@@ -9,12 +9,12 @@ use x509_cert::time::Time;
 use super::error::CrlError;
 use super::extension::{self, Extension, content};
 use super::framing;
-use super::ids::{ca_id, sha256, sha256_hex};
+use super::ids::{ca_id, sha256_hex};
 use super::issuers::CrlIssuers;
 use super::scope::{Scope, ScopedCertificate};
 use super::serials::Serials;
 use super::version::{CrlNumber, CrlVersion};
-use crate::spki::{CertificateFields, Element};
+use crate::spki::{CertificateFields, Element, sha256};
 use crate::tls::TlsFileError;
 use crate::tls::signature::Signed;
 

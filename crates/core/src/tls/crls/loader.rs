@@ -7,6 +7,7 @@ use super::{
     CrlError, CrlIssuers, CrlMarks, CrlVersion, CrlWarning, Crls, LoadedList, MAX_CLOCK_SKEW,
     RevocationList, framing, ids, list,
 };
+use crate::spki::sha256;
 use crate::tls::ExpiredCrl;
 use crate::tls::TlsFileError;
 use crate::tls::trust_anchors::without_byte_order_mark;
@@ -114,7 +115,7 @@ impl<'a> CrlLoader<'a> {
             }
         };
         self.files.push(path.to_owned());
-        let file = ids::sha256(content);
+        let file = sha256(content);
         for (position, list) in (1..).zip(lists) {
             let path = path.to_owned();
             match list {
@@ -176,7 +177,7 @@ impl<'a> CrlLoader<'a> {
 
     /// The verified list, which is not dated in the future.
     fn verify(&self, der: &[u8]) -> Result<Arc<RevocationList>, CrlError> {
-        if let Some(list) = self.in_use.and_then(|crls| crls.find(&ids::sha256(der))) {
+        if let Some(list) = self.in_use.and_then(|crls| crls.find(&sha256(der))) {
             // A CA that is no longer trusted must not keep its trust because its list is left over.
             return match self.issuers.contains_signer(&list.issuer_name, &list.spki) {
                 true => Ok(Arc::clone(list)),
