@@ -60,7 +60,7 @@ use criterion::{
 };
 use keygate_core::badkeys::{Blocklist, Findings, RECORD_SIZE};
 use keygate_core::guard::{
-    AllowKind, AllowRules, Answers, Decision, Depth, ExactList, FingerprintList, Guard, Judgement,
+    AllowKind, AllowRules, Answers, Decision, ExactList, FingerprintList, Guard, Judgement,
     KeyStrength, NameBounds, NameKinds, NamedBlocklist, NamedFilter, Policy, Verdict, WeakCheck,
     WeakChecks,
 };
@@ -136,8 +136,8 @@ fn judge(criterion: &mut Criterion) {
             let name = format!("cold-filter/{}/miss/2^{hash_length}", client.name);
             cold(&mut group, &name, &guard, || {
                 read_through(&other_work);
-                let other = [leaves.next().unwrap()];
-                black_box(tiny.judge(&other, Depth::Leaf, SystemTime::now()));
+                let other = leaves.next().unwrap();
+                black_box(tiny.judge(&other, SystemTime::now()));
                 leaves.next().unwrap()
             });
             for (case, guard, numbers) in [
@@ -168,9 +168,8 @@ fn judge(criterion: &mut Criterion) {
 
 /// Clients that `guard` has found clean. Most numbers are no modulus of a good RSA key.
 fn clean_leaves(guard: &Guard, client: &Client, first: u64) -> Vec<CertificateDer<'static>> {
-    let is_clean = |leaf: &CertificateDer<'static>| {
-        guard.judge(slice::from_ref(leaf), Depth::Leaf, SystemTime::now()) == Verdict::Clean
-    };
+    let is_clean =
+        |leaf: &CertificateDer<'static>| guard.judge(leaf, SystemTime::now()) == Verdict::Clean;
     let leaves: Vec<_> =
         (first..).map(|number| client.leaf(number)).filter(is_clean).take(1024).collect();
     assert!(leaves.iter().all(is_clean)); // the results of all are kept now
@@ -196,7 +195,7 @@ fn new_keys(group: &mut BenchmarkGroup<'_, WallTime>) {
                 let now = SystemTime::now();
                 let begin = Instant::now();
                 for leaf in &leaves {
-                    let verdict = guard.judge(slice::from_ref(leaf), Depth::Leaf, now);
+                    let verdict = guard.judge(leaf, now);
                     assert_eq!(verdict, Verdict::Clean);
                 }
                 begin.elapsed() / 16
@@ -268,7 +267,7 @@ fn warm(
 ) {
     let now = SystemTime::now();
     group.bench_function(format!("warm/{name}"), |bencher| {
-        bencher.iter(|| guard.judge(slice::from_ref(black_box(leaf)), Depth::Leaf, now));
+        bencher.iter(|| guard.judge(black_box(leaf), now));
     });
 }
 
@@ -283,7 +282,7 @@ fn cold(
     group.bench_function(name, |bencher| {
         bencher.iter_batched_ref(
             &mut setup,
-            |leaf| guard.judge(slice::from_ref(leaf), Depth::Leaf, now),
+            |leaf| guard.judge(leaf, now),
             BatchSize::PerIteration,
         );
     });
@@ -483,8 +482,8 @@ fn filter(hash_length: u8, clients: &[Client]) -> Arc<NamedFilter> {
     let guard = Guard::new(vec![Arc::clone(&filter)]);
     for client in clients {
         let [hit, miss] = [0, listed_count(hash_length)].map(|number| client.leaf(number));
-        assert!(guard.judge(&[hit], Depth::Leaf, SystemTime::now()).hit().is_some());
-        assert_eq!(guard.judge(&[miss], Depth::Leaf, SystemTime::now()), Verdict::Clean);
+        assert!(guard.judge(&hit, SystemTime::now()).hit().is_some());
+        assert_eq!(guard.judge(&miss, SystemTime::now()), Verdict::Clean);
     }
     filter
 }

@@ -11,7 +11,7 @@ use std::time::SystemTime;
 
 use keygate_core::badkeys::Blocklist;
 use keygate_core::guard::{
-    AllowKind, AllowRules, Answers, Decision, Depth, ExactList, Exception, FingerprintList, Guard,
+    AllowKind, AllowRules, Answers, Decision, ExactList, Exception, FingerprintList, Guard,
     Judgement, NameCheck, NamedBlocklist, NamedFilter, Policy, Verdict, WeakChecks,
 };
 use keygate_core::pkbf::{Filter, Parameters};
@@ -93,10 +93,10 @@ fn a_clean_key_is_judged_without_an_allocation() {
             .with_exceptions([exception]),
     ];
     for kind in Kind::ALL.into_iter().chain([Kind::MlDsa65]) {
-        let chain = [pki.client("client", kind).der];
+        let leaf = pki.client("client", kind).der;
         for guard in &guards {
             let now = SystemTime::now();
-            let judge = || guard.judge(black_box(&chain), Depth::Chain, now);
+            let judge = || guard.judge(black_box(&leaf), now);
             let verdict = judge();
             assert!([Verdict::Clean, Verdict::Unchecked].contains(&verdict), "{verdict:?}");
             let counted = allocation_counter::measure(|| {
@@ -146,14 +146,14 @@ fn a_guard_judges_a_known_key_without_the_checks_of_weak_keys() {
         Arc::new(NamedFilter { name: "one".into(), filter, sha256: [0; 32] })
     };
     for kind in [Kind::Rsa2048, Kind::Rsa4096] {
-        let chain = [pki.client("client", kind).der];
+        let leaf = pki.client("client", kind).der;
         let now = SystemTime::now();
         let [new, known] = [(); 2].map(|()| {
             let products = FingerprintList::parse("products", "rsa-primes:2048:7").unwrap();
             let guard = Guard::new(vec![filter()]).with_weak_checks(WeakChecks::ALL);
             let guard = guard.with_lists([Arc::new(products)]);
             let counted = allocation_counter::measure(|| {
-                let verdict = guard.judge(black_box(&chain), Depth::Leaf, now);
+                let verdict = guard.judge(black_box(&leaf), now);
                 assert_eq!(verdict, Verdict::Clean);
             });
             counted.count_total

@@ -16,22 +16,20 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use keygate_core::guard::KeyEncodings;
 use keygate_core::pkbf::{self, Filter};
-use keygate_core::spki::{Fingerprint, InputError, keys_in};
+use keygate_core::spki::{Fingerprint, InputError, keys_in, related};
 
 /// Maximum size of a filter file, in bytes; a larger file is an error.
 const MAX_FILTER_SIZE: u64 = 4 << 30;
 
 fn main() -> ExitCode {
-    let mut arguments = std::env::args_os().skip(1).map(PathBuf::from);
-    let (Some(filter), key_files) = (arguments.next(), arguments.collect::<Vec<_>>()) else {
-        return usage();
+    let arguments: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
+    let parts = arguments.split_first().filter(|(_, key_files)| !key_files.is_empty());
+    let Some((filter, key_files)) = parts else {
+        eprintln!("usage: query_filter FILTER KEY_FILE...");
+        return ExitCode::from(2);
     };
-    if key_files.is_empty() {
-        return usage();
-    }
-    match query(&filter, &key_files) {
+    match query(filter, key_files) {
         Ok(0) => ExitCode::SUCCESS,
         Ok(_) => ExitCode::from(1),
         Err(error) => {
@@ -39,11 +37,6 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
-}
-
-fn usage() -> ExitCode {
-    eprintln!("usage: query_filter FILTER KEY_FILE...");
-    ExitCode::from(2)
 }
 
 /// Prints a line for each key. Returns the number of keys that are in the filter.
@@ -64,7 +57,7 @@ fn query_file(filter: &Filter, path: &Path) -> Result<usize, Box<dyn Error>> {
     for finding in keys_in(&content) {
         let line = finding.line.unwrap_or(1);
         let spki = finding.key.map_err(|error: InputError| format!("{name}:{line}: {error}"))?;
-        let is_hit = KeyEncodings::from_spki(&spki).any_in(filter);
+        let is_hit = related(&spki).iter().any(|(_, encoding)| filter.contains(encoding));
         let verdict = if is_hit { "probable" } else { "clean" };
         println!("{name}:{line}: {} {verdict}", Fingerprint::of(&spki));
         hits += usize::from(is_hit);

@@ -7,7 +7,6 @@
 
 mod allow;
 mod answers;
-mod confirmed_marks;
 mod current;
 mod exact;
 mod judged_at;
@@ -32,7 +31,6 @@ pub use answers::{Answers, CurrentAnswers};
 pub use current::CurrentGuard;
 pub use judged_at::JudgedAt;
 pub use judgement::{Judgement, NameCheck};
-pub use key_encodings::KeyEncodings;
 pub use lists::{ExactList, Exception, FingerprintList, ListError, NamedBlocklist};
 pub use policy::{Decision, Depth, Policy, RejectWith};
 pub use recent::{MatchingClients, RecentClient, RecentClients, RecentShard};
@@ -41,6 +39,7 @@ pub use verdict::{Confirmation, Hit, Listing, Verdict, VerdictKind, Weakness};
 pub use weak::{BatchGcd, KeyStrength, SharedPrimes, WeakCheck, WeakChecks, keys_checked};
 
 use self::exact::ExactKeys;
+use self::key_encodings::KeyEncodings;
 use self::recorded_key::{RecordedKey, fingerprints_of};
 use crate::pkbf::{Filter, KeyHash};
 use crate::spki::{self, Algorithm, Encoding, Fingerprint, PublicKey, RsaExponents};
@@ -157,27 +156,12 @@ impl Guard {
         Self { answers: Some(answers), ..self }.with_all_exponents()
     }
 
-    /// The verdict at `now` on a client's `chain`, leaf first. With [`Depth::Chain`] it is the most
-    /// severe verdict of all certificates.
+    /// The verdict at `now` on the key of a client's `certificate`, related encodings included.
     ///
-    /// An empty chain, a certificate that cannot be read, and a key in an unknown encoding are
-    /// [`Verdict::Unchecked`].
+    /// A certificate that cannot be read, and a key in an unknown encoding, are
+    /// [`Verdict::Unchecked`]. [`Judgement::new`] judges a path.
     #[must_use]
-    pub fn judge(&self, chain: &[CertificateDer<'_>], depth: Depth, now: SystemTime) -> Verdict {
-        let Some((leaf, intermediates)) = chain.split_first() else { return Verdict::Unchecked };
-        let leaf = self.judge_certificate(leaf, now);
-        match depth {
-            Depth::Chain => (1..)
-                .zip(intermediates)
-                .map(|(position, certificate)| {
-                    self.judge_certificate(certificate, now).at(position)
-                })
-                .fold(leaf, Verdict::more_severe),
-            Depth::Leaf => leaf,
-        }
-    }
-
-    fn judge_certificate(&self, certificate: &CertificateDer<'_>, now: SystemTime) -> Verdict {
+    pub fn judge(&self, certificate: &CertificateDer<'_>, now: SystemTime) -> Verdict {
         match spki::of_certificate(certificate) {
             Ok(spki) => self.judge_spki(spki, now, true),
             Err(_) => Verdict::Unchecked,
@@ -205,13 +189,12 @@ impl Guard {
         let has_fingerprints = self.exact.has_fingerprints();
         let mut key = KeyEncodings::default();
         let mut search = self.exact.search(now);
-        let (mut may_hit, mut may_be_confirmed) = (false, false);
+        let mut may_hit = false;
         let mut presented = None;
         public_key.for_each_related(self.exponents, |encoding, spki| {
             let hash = key.push(encoding, spki);
             // Read at once, so that the cache misses overlap with the next encoding.
             may_hit |= self.may_hit(encoding, hash);
-            may_be_confirmed |= self.may_be_confirmed(&hash);
             if has_fingerprints {
                 let fingerprint = Fingerprint::of(spki);
                 search.look_up(encoding, &fingerprint.into());
@@ -234,8 +217,7 @@ impl Guard {
             self.judge_strength(strength, || {
                 let by_filters =
                     if may_hit { self.judge_encodings(&key) } else { self.without_hit() };
-                let verdict =
-                    self.judge_by_answers(&key, by_filters, may_be_confirmed, now, fingerprints);
+                let verdict = self.judge_by_answers(&key, by_filters, now, fingerprints);
                 let is_harmless = matches!(verdict, Verdict::Clean | Verdict::Cleared(_));
                 let is_unknown = is_presented && public_key.algorithm() == Algorithm::Other;
                 if is_harmless && is_unknown { Verdict::Unchecked } else { verdict }
@@ -275,11 +257,6 @@ impl Guard {
         })
     }
 
-    /// Whether a source of proofs may have confirmed a key with this hash.
-    fn may_be_confirmed(&self, hash: &KeyHash) -> bool {
-        self.answers.as_ref().is_some_and(|answers| answers.may_confirm(hash))
-    }
-
     /// The verdict on a key that no filter and no list has.
     fn without_hit(&self) -> Verdict {
         let can_find = !self.filters.is_empty() || self.exact.can_list();
@@ -302,17 +279,13 @@ impl Guard {
             self.judge_strength(key.strength_with(primes, self.weak_checks), || {
                 let encodings = &key.encodings;
                 let by_filters = self.judge_encodings(encodings);
-                let may_be_confirmed =
-                    encodings.hashes.iter().any(|hash| self.may_be_confirmed(hash));
-                let fingerprints = || key.fingerprints();
-                self.judge_by_answers(encodings, by_filters, may_be_confirmed, now, fingerprints)
+                self.judge_by_answers(encodings, by_filters, now, || key.fingerprints())
             })
         })
     }
 
     /// The verdict of the filters alone.
-    #[must_use]
-    pub fn judge_encodings(&self, key: &KeyEncodings) -> Verdict {
+    fn judge_encodings(&self, key: &KeyEncodings) -> Verdict {
         let hit = self.filters_with_exponents().find_map(|(named, exponents)| {
             Some(Hit {
                 filter: Arc::clone(&named.name),

@@ -52,7 +52,6 @@ mod summary;
 mod update;
 
 use aws_lc_rs::digest;
-use smallvec::SmallVec;
 use xxhash_rust::xxh64::xxh64;
 
 pub use checksum::{check_sidecar, sidecar_of};
@@ -109,20 +108,6 @@ impl Filter {
     #[must_use]
     pub fn contains_hash(&self, hash: KeyHash) -> bool {
         self.positions(hash).all(|position| self.is_set(position))
-    }
-
-    /// The index of the first of `hashes` that is probably in the filter.
-    ///
-    /// The first bits of all hashes are read before any is tested. In a filter larger than the
-    /// caches, the cache misses then overlap.
-    #[must_use]
-    pub fn find(&self, hashes: &[KeyHash]) -> Option<usize> {
-        let candidates: SmallVec<[bool; 8]> =
-            hashes.iter().map(|hash| self.may_contain(*hash)).collect();
-        candidates
-            .iter()
-            .zip(hashes)
-            .position(|(candidate, hash)| *candidate && self.contains_hash(*hash))
     }
 
     /// Whether the first bits of the key are set. They are all read before one is tested, so that
@@ -273,11 +258,6 @@ impl KeyHash {
     #[must_use]
     pub fn from_spki(spki: &[u8]) -> Self {
         Self { h1: xxh64(spki, 0), h2: xxh64(spki, 1) | 1 }
-    }
-
-    /// The first of the two hashes.
-    pub(crate) fn first(&self) -> u64 {
-        self.h1
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use aws_lc_rs::rand;
-use keygate_core::guard::{ExactList, Guard, KeyEncodings, Verdict};
+use keygate_core::guard::{ExactList, Guard, Verdict};
 use keygate_core::pkbf::{Filter, FilterError, KeyHash};
 use keygate_core::spki::{self, Fingerprint};
 
@@ -27,7 +27,9 @@ const FALSE_REJECTION: f64 = 1e-12;
 /// # Errors
 /// Returns an error if a file cannot be used, or a key is not in the filter.
 pub(crate) fn ensure_canaries_hit(filter: &Filter, paths: &[PathBuf]) -> Result<(), CanaryError> {
-    ensure_hits(GuardFile::Filter, paths, |spki| KeyEncodings::from_spki(spki).any_in(filter))
+    ensure_hits(GuardFile::Filter, paths, |spki| {
+        spki::related(spki).iter().any(|(_, encoding)| filter.contains(encoding))
+    })
 }
 
 /// Checks that every key in the files at `paths` is on `list`, or has a prime of it.

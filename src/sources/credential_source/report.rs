@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use keygate_core::guard::{Depth, Guard};
+use keygate_core::guard::Guard;
 use keygate_core::spki;
 use keygate_core::tls::{AnchorCounts, CertificateRole, CertificateSummary, TrustAnchors};
 
@@ -120,7 +120,7 @@ impl CredentialSource {
         let signing: Vec<_> = self.credentials.signing_keys.get().certificates().collect();
         let signing = signing.iter().map(|key| (CertificateRole::Assertion, key));
         let keys = self.credentials.certificates().chain(signing).filter_map(|(role, cert)| {
-            let verdict = guard.judge(std::slice::from_ref(cert), Depth::Leaf, now);
+            let verdict = guard.judge(cert, now);
             let is_listed = verdict.hit().is_some() || verdict.listing().is_some();
             let is_compromised = is_listed || verdict.weakness().is_some();
             is_compromised.then(|| OwnKey {

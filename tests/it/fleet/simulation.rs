@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use keygate_core::guard::{
-    Decision, Depth, ExactList, FingerprintList, Guard, Policy, RecentClients, WeakChecks,
+    Decision, ExactList, FingerprintList, Guard, Policy, RecentClients, WeakChecks,
 };
 use keygate_core::spki::Fingerprint;
 use rustls::pki_types::CertificateDer;
@@ -88,7 +88,7 @@ impl World {
     }
 
     fn is_admitted(&self, guard: &Guard, client: usize) -> bool {
-        let verdict = guard.judge(&self.clients[client..=client], Depth::Leaf, self.now);
+        let verdict = guard.judge(&self.clients[client], self.now);
         self.policy.decide(&verdict) == Decision::Admit
     }
 

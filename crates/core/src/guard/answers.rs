@@ -9,7 +9,6 @@ use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
 
-use super::confirmed_marks::ConfirmedMarks;
 use super::recorded_key::EncodingFingerprints;
 use super::{Confirmation, Guard, KeyEncodings, Verdict};
 use crate::pkbf::KeyHash;
@@ -23,9 +22,9 @@ pub struct Answers {
     /// Whether the source can clear a key at present. If not, only proofs count.
     can_clear: bool,
     confirmed: HashSet<Fingerprint>,
-    /// The hashes of the keys in `confirmed`, sorted. Two keys may share one hash. A lookup here
-    /// comes first, because a judgement has these hashes already and no SHA-256.
-    confirmed_hashes: Vec<KeyHash>,
+    /// The hashes of the keys in `confirmed`. Two keys may share one hash. A lookup here comes
+    /// first, because a judgement has these hashes already and no SHA-256.
+    confirmed_hashes: HashSet<KeyHash>,
     /// The end of each clearance.
     cleared: HashMap<Fingerprint, SystemTime>,
 }
@@ -55,13 +54,8 @@ impl Answers {
     pub fn confirm(&mut self, spki: &[u8]) -> bool {
         let fingerprint = Fingerprint::of(spki);
         self.cleared.remove(&fingerprint);
-        let is_new = self.confirmed.insert(fingerprint);
-        if is_new {
-            let hash = KeyHash::from_spki(spki);
-            let position = self.confirmed_hashes.partition_point(|other| *other < hash);
-            self.confirmed_hashes.insert(position, hash);
-        }
-        is_new
+        self.confirmed_hashes.insert(KeyHash::from_spki(spki));
+        self.confirmed.insert(fingerprint)
     }
 
     /// Records that the encoding of a key with this fingerprint is unknown to the source. The
@@ -98,7 +92,7 @@ impl Answers {
     /// Whether one of `hashes` may be of a confirmed key. There are no false negatives.
     #[must_use]
     pub fn may_confirm(&self, hashes: &[KeyHash]) -> bool {
-        hashes.iter().any(|hash| self.confirmed_hashes.binary_search(hash).is_ok())
+        hashes.iter().any(|hash| self.confirmed_hashes.contains(hash))
     }
 
     /// Whether the encoding with this fingerprint is cleared at `now`.
@@ -127,37 +121,25 @@ impl Answers {
 /// A handle to the answers in use. Snapshots share it, and the confirmation task alone
 /// replaces them.
 #[derive(Debug, Clone, Default)]
-pub struct CurrentAnswers {
-    answers: Arc<ArcSwap<Answers>>,
-    /// The confirmed keys of all answers so far.
-    marks: Arc<ConfirmedMarks>,
-}
+pub struct CurrentAnswers(Arc<ArcSwap<Answers>>);
 
 impl CurrentAnswers {
     /// The answers in use. Never waits.
     #[must_use]
     pub fn load(&self) -> arc_swap::Guard<Arc<Answers>> {
-        self.answers.load()
+        self.0.load()
     }
 
     /// Replaces the answers in use. Open connections keep their verdicts until they are judged
     /// again.
     pub fn replace(&self, answers: Arc<Answers>) {
-        answers.confirmed_hashes.iter().for_each(|hash| self.marks.add(hash));
-        self.answers.store(answers);
-    }
-
-    /// Whether the compromise of a key with this hash may be proved. There are no false negatives.
-    pub(super) fn may_confirm(&self, hash: &KeyHash) -> bool {
-        self.marks.may_contain(hash)
+        self.0.store(answers);
     }
 }
 
 impl From<Answers> for CurrentAnswers {
     fn from(answers: Answers) -> Self {
-        let current = Self::default();
-        current.replace(Arc::new(answers));
-        current
+        Self(Arc::new(ArcSwap::from_pointee(answers)))
     }
 }
 
@@ -168,14 +150,13 @@ impl Guard {
         &self,
         key: &KeyEncodings,
         by_filters: Verdict,
-        may_be_confirmed: bool,
         now: SystemTime,
         fingerprints: impl FnOnce() -> EncodingFingerprints,
     ) -> Verdict {
-        let is_hit = by_filters.hit().is_some();
-        let current = self.answers.as_ref().filter(|_| is_hit || may_be_confirmed);
-        let Some(answers) = current.map(CurrentAnswers::load) else { return by_filters };
-        if !is_hit && !answers.may_confirm(&key.hashes) {
+        let Some(answers) = self.answers.as_ref().map(CurrentAnswers::load) else {
+            return by_filters;
+        };
+        if by_filters.hit().is_none() && !answers.may_confirm(&key.hashes) {
             return by_filters;
         }
         let fingerprints = fingerprints();

@@ -54,24 +54,25 @@ impl Judgement {
         path: impl IntoIterator<Item = &'a CertificateDer<'der>>,
         now: SystemTime,
     ) -> Self {
-        let mut path = path.into_iter().map(std::slice::from_ref);
+        let mut path = path.into_iter();
         let leaf = path.next();
-        let judge = |certificate: &[CertificateDer<'_>], position| {
-            let verdict = guard.judge(certificate, Depth::Leaf, now).at(position);
+        let judge = |certificate: Option<&CertificateDer<'_>>, position| {
+            let verdict = certificate.map_or(Verdict::Unchecked, |it| guard.judge(it, now));
+            let verdict = verdict.at(position);
             let reason = policy.deciding_finding(&verdict).kind();
             let decision = policy.decide(&verdict);
             Self { verdict, reason, decision, names: NameCheck::NotChecked }
         };
-        let of_leaf = judge(leaf.unwrap_or_default(), 0);
+        let of_leaf = judge(leaf, 0);
         let issuers = match policy.judge {
             Depth::Chain => usize::MAX,
             Depth::Leaf => 0,
         };
         (1..)
             .zip(path.take(issuers))
-            .map(|(position, certificate)| judge(certificate, position))
+            .map(|(position, certificate)| judge(Some(certificate), position))
             .fold(of_leaf, Self::stricter)
-            .with_names(policy, leaf.and_then(<[_]>::first))
+            .with_names(policy, leaf)
     }
 
     /// This judgement after the rules by name, which see the `leaf` alone.

@@ -7,18 +7,12 @@ use crate::spki::{Encoding, PublicKey, RsaExponents};
 
 /// The related encodings of a key with their hashes, ready for lookups in filters of any size.
 #[derive(Debug, Clone, Default)]
-pub struct KeyEncodings {
+pub(super) struct KeyEncodings {
     pub(super) encodings: SmallVec<[Encoding; 8]>,
     pub(super) hashes: SmallVec<[KeyHash; 8]>,
 }
 
 impl KeyEncodings {
-    /// The encodings of the key with this SubjectPublicKeyInfo (DER), with the default exponents.
-    #[must_use]
-    pub fn from_spki(spki: &[u8]) -> Self {
-        Self::new(&PublicKey::parse(spki), RsaExponents::default())
-    }
-
     /// The encodings of a key.
     pub(super) fn new(key: &PublicKey<'_>, exponents: RsaExponents) -> Self {
         let mut encodings = Self::default();
@@ -33,12 +27,6 @@ impl KeyEncodings {
         self.encodings.push(encoding);
         self.hashes.push(hash);
         hash
-    }
-
-    /// Whether any encoding of the key is probably in `filter`.
-    #[must_use]
-    pub fn any_in(&self, filter: &Filter) -> bool {
-        filter.find(&self.hashes).is_some()
     }
 
     /// The first encoding that is probably in `filter`, of those with one of `exponents`.

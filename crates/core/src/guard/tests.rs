@@ -33,44 +33,40 @@ fn a_key_in_a_filter_is_probable_and_another_key_is_clean() {
     let (listed, spki) = certificate();
     let (other, _) = certificate();
     let guard = guard(&[&spki]);
-    let Verdict::Probable(hit) = guard.judge(&[listed], Depth::Leaf, now()) else {
-        panic!("not found")
-    };
+    let Verdict::Probable(hit) = guard.judge(&listed, now()) else { panic!("not found") };
     assert_eq!((&*hit.filter, hit.revision, hit.encoding), ("lost", 1, Encoding::Presented));
-    assert_eq!(guard.judge(&[other], Depth::Leaf, now()), Verdict::Clean);
+    assert_eq!(guard.judge(&other, now()), Verdict::Clean);
 }
 
 #[test]
 fn a_key_is_probable_when_any_related_encoding_is_in_a_filter() {
     let (leaf, spki) = certificate();
     for (encoding, other_form) in related(&spki) {
-        let verdict = guard(&[&other_form]).judge(std::slice::from_ref(&leaf), Depth::Leaf, now());
+        let verdict = guard(&[&other_form]).judge(&leaf, now());
         let Verdict::Probable(hit) = verdict else { panic!("{encoding:?} was not found") };
         assert_eq!(hit.encoding, encoding);
     }
 }
 
 #[test]
-fn the_verdict_on_a_chain_is_the_most_severe_of_its_certificates() {
+fn the_verdict_on_a_path_is_the_most_severe_of_its_certificates() {
     let ((leaf, _), (issuer, spki)) = (certificate(), certificate());
     let guard = guard(&[&spki]);
-    let chain = [leaf, issuer];
-    assert_eq!(guard.judge(&chain, Depth::Leaf, now()), Verdict::Clean);
-    assert!(guard.judge(&chain, Depth::Chain, now()).hit().is_some());
-    let [leaf, issuer] = chain;
-    assert!(guard.judge(&[issuer, leaf], Depth::Chain, now()).hit().is_some());
+    let judge = |path: [&CertificateDer<'static>; 2], judge| {
+        let policy = Policy { judge, ..Policy::default() };
+        Judgement::new(&guard, &policy, path, now()).verdict
+    };
+    assert_eq!(judge([&leaf, &issuer], Depth::Leaf), Verdict::Clean);
+    assert!(judge([&leaf, &issuer], Depth::Chain).hit().is_some());
+    assert!(judge([&issuer, &leaf], Depth::Chain).hit().is_some());
 }
 
 #[test]
 fn a_key_that_cannot_be_checked_is_unchecked_and_never_clean() {
     let (leaf, _) = certificate();
-    assert_eq!(
-        Guard::default().judge(std::slice::from_ref(&leaf), Depth::Leaf, now()),
-        Verdict::Unchecked
-    );
-    assert_eq!(guard(&[]).judge(&[], Depth::Leaf, now()), Verdict::Unchecked);
+    assert_eq!(Guard::default().judge(&leaf, now()), Verdict::Unchecked);
     let broken = CertificateDer::from(leaf[..20].to_vec());
-    assert_eq!(guard(&[]).judge(&[broken], Depth::Leaf, now()), Verdict::Unchecked);
+    assert_eq!(guard(&[]).judge(&broken, now()), Verdict::Unchecked);
 }
 
 #[test]
@@ -85,7 +81,7 @@ fn the_false_positive_ratio_of_a_hit_covers_all_lookups() {
     let named = NamedFilter { name: "lost".into(), filter, sha256: [0; 32] };
     let named = Arc::new(named);
     let guard = Guard::new(vec![Arc::clone(&named), named]);
-    let verdict = guard.judge(&[leaf], Depth::Leaf, now());
+    let verdict = guard.judge(&leaf, now());
     let reported = verdict.hit().unwrap().false_positive_ratio;
     let expected = 1.0 - (1.0 - one).powi(8); // four encodings, two filters
     assert!((reported - expected).abs() < 1e-12, "{reported} {expected}");

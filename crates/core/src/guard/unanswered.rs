@@ -63,7 +63,7 @@ impl Guard {
         let mut issuers = 0;
         let (mut is_rejected, mut may_admit, mut may_reject) = (false, true, false);
         for (position, certificate) in path.iter().take(judged).enumerate() {
-            let verdict = self.judge(&[(*certificate).as_ref().into()], Depth::Leaf, now);
+            let verdict = self.judge(certificate, now);
             let is_rejected_now = policy.decide(&verdict) == Decision::Reject;
             let mut may_change = false;
             if (position == 0 || issuers < MAX_ISSUERS)

@@ -84,12 +84,6 @@ impl Verdict {
         self.kind().as_str()
     }
 
-    /// The more severe of two verdicts; `self` if they are equally severe.
-    #[must_use]
-    pub fn more_severe(self, other: Self) -> Self {
-        if other.severity() > self.severity() { other } else { self }
-    }
-
     pub(super) fn severity(&self) -> u8 {
         match self {
             Self::Clean => 0,

@@ -3,7 +3,7 @@ use std::time::Duration;
 use rcgen::PublicKeyData;
 
 use super::*;
-use crate::guard::{Depth, Exception, FingerprintList, NamedFilter};
+use crate::guard::{Exception, FingerprintList, NamedFilter};
 use crate::pkbf::{Filter, Parameters};
 use crate::spki::{Encoding, related};
 
@@ -124,7 +124,7 @@ fn a_key_in_an_unknown_encoding_is_never_cleared() {
         let mut answers = Answers::new(["lost".into()]);
         answers.clear(Fingerprint::of(spki), now() + Duration::from_secs(1));
         let guard = Guard::new(vec![filter("lost", &[spki])]).with_answers(answers.into());
-        let verdict = guard.judge(&[leaf.clone().into()], Depth::Leaf, now());
+        let verdict = guard.judge(&leaf.clone().into(), now());
         assert_eq!(verdict.as_str(), expected);
     }
 }

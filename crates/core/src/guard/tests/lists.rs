@@ -52,22 +52,21 @@ fn exceptions_come_before_lists_and_lists_before_filters_in_every_encoding() {
         let list = FingerprintList::parse("march", &fingerprint.to_string()).unwrap();
         let exception =
             Exception { key: fingerprint.into(), until, reason: "replaced soon".to_owned() };
-        let chain = std::slice::from_ref(&leaf);
         let guard = guard(&[&spki]);
-        let underlying = Some(Box::new(guard.judge(chain, Depth::Leaf, now())));
+        let underlying = Some(Box::new(guard.judge(&leaf, now())));
         let guard = guard.with_lists(vec![Arc::new(list)]);
         let list = "march".into();
         let listing = Listing { list, finding: None, encoding, position: 0, underlying };
-        assert_eq!(guard.judge(chain, Depth::Leaf, now()), Verdict::Listed(listing.clone()));
+        assert_eq!(guard.judge(&leaf, now()), Verdict::Listed(listing.clone()));
         // An exception expires at `until`.
         let guard = guard.with_exceptions([exception]);
         let before = until - Duration::from_nanos(1);
-        assert_eq!(guard.judge(chain, Depth::Leaf, before), Verdict::Allowed);
-        assert_eq!(guard.judge(chain, Depth::Leaf, until), Verdict::Listed(listing));
+        assert_eq!(guard.judge(&leaf, before), Verdict::Allowed);
+        assert_eq!(guard.judge(&leaf, until), Verdict::Listed(listing));
     }
     let other = FingerprintList::parse("other", &Fingerprint::of(b"x").to_string()).unwrap();
     let guard = guard(&[&spki]).with_lists(vec![Arc::new(other)]);
-    assert!(guard.judge(std::slice::from_ref(&leaf), Depth::Leaf, now()).hit().is_some());
+    assert!(guard.judge(&leaf, now()).hit().is_some());
 }
 
 #[test]
@@ -161,7 +160,7 @@ fn a_list_in_trial_admits_no_key_in_an_unknown_encoding() {
     let position = der.windows(rsa.len()).position(|it| it == rsa).unwrap();
     der[position + 8] = 7;
     let leaf = CertificateDer::from(der);
-    let judge = |guard: &Guard| guard.judge(std::slice::from_ref(&leaf), Depth::Leaf, now());
+    let judge = |guard: &Guard| guard.judge(&leaf, now());
     assert_eq!(judge(&guard(&[])), Verdict::Unchecked);
     let fingerprint = Fingerprint::of(spki::of_certificate(&leaf).unwrap());
     let list = FingerprintList::parse("march", &fingerprint.to_string()).unwrap();
