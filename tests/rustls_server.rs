@@ -296,7 +296,7 @@ fn an_answer_that_comes_while_a_client_is_judged_decides_in_its_handshake() {
             let guard = Guard::new(vec![Arc::clone(&filter)]).with_answers(answers.clone());
             let deferral = AnswersMeanwhile { answers, answer: answer.clone() };
             let verifier = parties.verifier(&CurrentGuard::from(guard), Depth::Leaf);
-            let verifier = verifier.with_deferral(Arc::new(deferral));
+            let verifier = verifier.with_deferral(Some(Arc::new(deferral)));
             let server = Arc::new(verifier.server_config(parties.server.clone()).unwrap());
             let (accepted, _) = connect(&server, &parties.client(version));
             assert_eq!(accepted.map(drop), expected, "{version:?}");

@@ -103,8 +103,7 @@ impl<const REQUIRED: bool> InputArgs<REQUIRED> {
         let now = SystemTime::now();
         let mut new_hits = HashSet::new();
         let counts = self.for_each_key(PerKeyOutput::Yes, |key| {
-            let [before, after] =
-                guards.each_ref().map(|it| it.judge_presented_key(key.spki, now).as_str());
+            let [before, after] = guards.each_ref().map(|it| it.judge_key(key.spki, now).as_str());
             if before == after {
                 return Ok(());
             }

@@ -163,28 +163,16 @@ impl Guard {
     #[must_use]
     pub fn judge(&self, certificate: &CertificateDer<'_>, now: SystemTime) -> Verdict {
         match spki::of_certificate(certificate) {
-            Ok(spki) => self.judge_spki(spki, now, true),
+            Ok(spki) => self.judge_key(spki, now),
             Err(_) => Verdict::Unchecked,
         }
     }
 
     /// The verdict at `now` on the key with this SubjectPublicKeyInfo (DER), related encodings
-    /// included.
+    /// included. A key in an unknown encoding is [`Verdict::Unchecked`] unless a list has it,
+    /// because it has related encodings that are not looked up.
     #[must_use]
     pub fn judge_key(&self, spki: &[u8], now: SystemTime) -> Verdict {
-        self.judge_spki(spki, now, false)
-    }
-
-    /// [`Guard::judge_key`] of a key that a client presents: a key in an unknown encoding is
-    /// [`Verdict::Unchecked`] unless a list has it.
-    #[must_use]
-    pub fn judge_presented_key(&self, spki: &[u8], now: SystemTime) -> Verdict {
-        self.judge_spki(spki, now, true)
-    }
-
-    /// [`Guard::judge_key`]. If `is_presented`, a key in an unknown encoding is unchecked, because
-    /// it has related encodings that are not looked up.
-    fn judge_spki(&self, spki: &[u8], now: SystemTime, is_presented: bool) -> Verdict {
         let public_key = PublicKey::parse(spki);
         let has_fingerprints = self.exact.has_fingerprints();
         let mut key = KeyEncodings::default();
@@ -219,7 +207,7 @@ impl Guard {
                     if may_hit { self.judge_encodings(&key) } else { self.without_hit() };
                 let verdict = self.judge_by_answers(&key, by_filters, now, fingerprints);
                 let is_harmless = matches!(verdict, Verdict::Clean | Verdict::Cleared(_));
-                let is_unknown = is_presented && public_key.algorithm() == Algorithm::Other;
+                let is_unknown = public_key.algorithm() == Algorithm::Other;
                 if is_harmless && is_unknown { Verdict::Unchecked } else { verdict }
             })
         })

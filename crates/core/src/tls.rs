@@ -45,7 +45,7 @@ pub use self::{
     handshake_result::HandshakeResult,
     identity::ClientIdentity,
     key_exchange::KeyExchange,
-    server_config::{Judging, ServerConfigs, asker_config, server_config},
+    server_config::{ServerConfigs, asker_config, server_config},
 };
 pub use self::{
     client_verifier::{ClientVerifier, MAX_CERTIFICATES},

@@ -39,7 +39,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         let verdict = if args.exact && !named.filter.contains(spki) {
             Verdict::Clean
         } else {
-            Guard::new(vec![Arc::clone(&named)]).judge_presented_key(spki, now)
+            Guard::new(vec![Arc::clone(&named)]).judge_key(spki, now)
         };
         let encoding = verdict.hit().map(|hit| hit.encoding);
         Ok(FileVerdict { name: verdict.as_str(), encoding, finding: None })

@@ -30,7 +30,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let guard = Guard::of_list(list);
     let now = SystemTime::now();
     args.inputs.print_verdicts(args.json, "on the list", |spki| {
-        let verdict = guard.judge_presented_key(spki, now);
+        let verdict = guard.judge_key(spki, now);
         let listing = verdict.listing();
         Ok(FileVerdict {
             name: verdict.as_str(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use keygate_core::guard::CurrentGuard;
-use keygate_core::tls::{self, ClientVerifier, Deferral, Judging, ServerSettings};
+use keygate_core::tls::{self, ClientVerifier, Deferral, KeyVerifier, ServerSettings};
 
 use crate::config::{AuthorizerConfig, ServiceConfig};
 use crate::snapshot::current::{AskerTls, Authorizer, Service};
@@ -27,15 +27,12 @@ impl CredentialSource {
         let Some(client_verifier) = &credentials.client_verifier else {
             return Err(self.tls_error(rustls::Error::NoCertificatesPresented));
         };
+        let policy = config.policy.decisions.clone();
+        let clients = KeyVerifier::new(client_verifier.clone(), guard.clone(), policy);
         let tls = tls::server_config(
             config.tls.server_settings(),
             credentials.key_pairs().map(Arc::clone).collect(),
-            Arc::clone(client_verifier),
-            Judging {
-                guard: guard.clone(),
-                policy: config.policy.decisions.clone(),
-                deferral: deferral.cloned(),
-            },
+            clients.with_deferral(deferral.cloned()),
             self.shared_tickets(judging)?,
         )
         .map_err(|source| self.tls_error(source))?;

@@ -249,7 +249,7 @@ fn validate_names_each_ca_that_may_vouch_for_every_name_with_the_line_and_the_re
         &format!("keygate.toml:{line}: service \"test\": client_auth.trust_anchors"),
         "the CA CN=Test CA and 1 more may vouch for every name",
         "such as the name of the rule uri \"spiffe://bar.example/**\"",
-        "cas = [{ file = \"ca-1.pem\", email = [\"bar.example\"], spiffe = [\"bar.example\"] }]",
+        "in client_auth.cas in place of client_auth.trust_anchors",
     ] {
         assert!(output.contains(part), "{part}: {output}");
     }

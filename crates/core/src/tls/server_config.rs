@@ -17,7 +17,7 @@ use rustls::{NamedGroup, ServerConfig, SupportedProtocolVersion};
 
 use super::sessions::ExpiringSessions;
 use super::{
-    ClientVerifier, Credentials, Deferral, KeyExchange, KeyVerifier, ServerSettings, SharedTickets,
+    ClientVerifier, Credentials, KeyExchange, KeyVerifier, ServerSettings, SharedTickets,
     TlsVersion,
 };
 use crate::guard::{CurrentGuard, Policy};
@@ -25,17 +25,6 @@ use crate::guard::{CurrentGuard, Policy};
 /// Maximum number of cached sessions, which TLS 1.2 clients without tickets need. Each holds the
 /// client's chain.
 const CACHED_SESSIONS: usize = 1024;
-
-/// How a service judges client keys in handshakes.
-#[derive(Debug, Clone)]
-pub struct Judging {
-    /// The guard in use.
-    pub guard: CurrentGuard,
-    /// The policy of the service.
-    pub policy: Policy,
-    /// Selects the rejected clients that complete their handshakes; `None` selects none.
-    pub deferral: Option<Arc<dyn Deferral>>,
-}
 
 /// The configurations of a service, which share sessions.
 #[derive(Debug)]
@@ -74,29 +63,23 @@ impl ResolvesServerCert for OfferedCertificates {
 }
 
 /// Builds the configurations of a service, which presents the first of `credentials` that a client
-/// can verify. The verifier `clients` makes the usual checks. Without shared `tickets`, the ticket
-/// keys are random.
+/// can verify. `clients` verifies and judges clients. Without shared `tickets`, the ticket keys are
+/// random.
 ///
 /// # Errors
 /// Returns an error if there is no randomness for the ticket keys.
 pub fn server_config(
     settings: ServerSettings<'_>,
     credentials: Vec<Credentials>,
-    clients: Arc<ClientVerifier>,
-    judging: Judging,
+    clients: KeyVerifier,
     tickets: Option<SharedTickets>,
 ) -> Result<ServerConfigs, rustls::Error> {
-    let Judging { guard, policy, deferral } = judging;
-    let mut verifier = KeyVerifier::new(clients, guard, policy);
-    if let Some(deferral) = deferral {
-        verifier = verifier.with_deferral(deferral);
-    }
-    let verifier: Arc<dyn ClientCertVerifier> = Arc::new(verifier);
+    let clients: Arc<dyn ClientCertVerifier> = Arc::new(clients);
     let resolver = Arc::new(OfferedCertificates(credentials));
     let with_groups = |groups: &[KeyExchange]| {
         let config = ServerConfig::builder_with_provider(KeyExchange::provider(groups))
             .with_protocol_versions(versions(settings.min_version))?
-            .with_client_cert_verifier(Arc::clone(&verifier));
+            .with_client_cert_verifier(Arc::clone(&clients));
         Ok::<_, rustls::Error>(config.with_cert_resolver(resolver.clone()))
     };
     let any = with_sessions(with_groups(settings.key_exchange)?, settings, tickets)?;

@@ -120,8 +120,8 @@ impl KeyVerifier {
 
     /// Lets the clients complete their handshakes that `deferral` selects.
     #[must_use]
-    pub fn with_deferral(self, deferral: Arc<dyn Deferral>) -> Self {
-        Self { deferral: Some(deferral), ..self }
+    pub fn with_deferral(self, deferral: Option<Arc<dyn Deferral>>) -> Self {
+        Self { deferral, ..self }
     }
 
     /// A server configuration with this verifier and without session resumption, for TLS 1.2 and

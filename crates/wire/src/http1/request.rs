@@ -63,12 +63,9 @@ impl<B: OutgoingBody> RequestWriter<B> {
     ) -> Result<Option<Box<Request<B>>>, Http1Error> {
         let framing = UploadFraming::from_request(&request)?;
         let write_fields = |lines: &mut Vec<u8>| request.body().write_fields(lines);
-        encode(&request, write_fields, framing, &mut self.queue.head);
-        if framing == UploadFraming::Empty {
-            return Ok(Some(request));
-        }
-        let (head, body) = request.into_parts();
-        self.upload = RequestEncoder::new(framing, &head.headers, body);
+        encode(&request, write_fields, framing.as_ref(), &mut self.queue.head);
+        let Some(rest) = framing else { return Ok(Some(request)) };
+        self.upload = Some(RequestEncoder { body: request.into_body(), rest });
         Ok(None)
     }
 
@@ -120,35 +117,29 @@ impl<B: OutgoingBody> RequestWriter<B> {
 }
 
 /// The framing of a request body, which defines its end (RFC 9112, section 6).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 enum UploadFraming {
-    Chunked,
-    /// By the `Content-Length` that the request has.
-    Declared(u64),
-    /// The request has no body.
-    Empty,
-    /// By a `Content-Length` that the request has not.
-    Known(u64),
+    /// A `Content-Length`: so many bytes follow.
+    Bytes(u64),
+    /// Chunks, and trailers with these names.
+    Chunks(Vec<HeaderName>),
 }
 
 impl UploadFraming {
+    /// The framing of the body of a request; `None` if it has no body.
+    ///
     /// # Errors
     /// Returns an error if the request has an invalid `Content-Length`.
-    fn from_request<B: Body>(request: &Request<B>) -> Result<Self, Http1Error> {
+    fn from_request<B: Body>(request: &Request<B>) -> Result<Option<Self>, Http1Error> {
         let (headers, body) = (request.headers(), request.body());
         if body.is_end_stream() {
-            return Ok(Self::Empty);
+            return Ok(None);
         }
-        if headers.contains_key(header::TRANSFER_ENCODING) {
-            return Ok(Self::Chunked);
-        }
-        let declared = fields::content_length(headers)?.map(Self::Declared);
-        Ok(declared.or_else(|| body.size_hint().exact().map(Self::Known)).unwrap_or(Self::Chunked))
-    }
-
-    /// Whether a `Content-Length` of the request is not forwarded.
-    fn replaces_length(self) -> bool {
-        matches!(self, Self::Chunked | Self::Known(_))
+        let length = match headers.contains_key(header::TRANSFER_ENCODING) {
+            true => None,
+            false => fields::content_length(headers)?.or_else(|| body.size_hint().exact()),
+        };
+        Ok(Some(length.map_or_else(|| Self::Chunks(trailer_names(headers)), Self::Bytes)))
     }
 }
 
@@ -156,7 +147,7 @@ impl UploadFraming {
 fn encode<B>(
     request: &Request<B>,
     write_fields: impl FnOnce(&mut Vec<u8>),
-    framing: UploadFraming,
+    framing: Option<&UploadFraming>,
     head: &mut Vec<u8>,
 ) {
     head.reserve(TYPICAL_HEAD);
@@ -174,7 +165,7 @@ fn encode<B>(
             "connection" => has_connection = true,
             "host" => has_host = true,
             "te" => has_te = true,
-            "content-length" if framing.replaces_length() => continue,
+            "content-length" if framing.is_some() => continue,
             "transfer-encoding" => continue,
             _ => {}
         }
@@ -191,9 +182,13 @@ fn encode<B>(
         head.extend_from_slice(b"connection: te\r\n");
     }
     match framing {
-        UploadFraming::Chunked => head.extend_from_slice(b"transfer-encoding: chunked\r\n"),
-        UploadFraming::Known(length) => push_line(head, &header::CONTENT_LENGTH, &length.into()),
-        UploadFraming::Declared(_) | UploadFraming::Empty => {}
+        None => {}
+        Some(UploadFraming::Bytes(length)) => {
+            push_line(head, &header::CONTENT_LENGTH, &(*length).into());
+        }
+        Some(UploadFraming::Chunks(_)) => {
+            head.extend_from_slice(b"transfer-encoding: chunked\r\n");
+        }
     }
     head.extend_from_slice(b"\r\n");
 }
@@ -202,29 +197,10 @@ fn encode<B>(
 #[derive(Debug)]
 struct RequestEncoder<B> {
     body: B,
-    rest: UploadRest,
-}
-
-#[derive(Debug)]
-enum UploadRest {
-    /// Chunks, and trailers with these names.
-    Chunks(Vec<HeaderName>),
-    Bytes(u64),
+    rest: UploadFraming,
 }
 
 impl<B: OutgoingBody> RequestEncoder<B> {
-    /// The encoder of a request's body; `None` if it has none.
-    fn new(framing: UploadFraming, headers: &HeaderMap, body: B) -> Option<Self> {
-        let rest = match framing {
-            UploadFraming::Empty => return None,
-            UploadFraming::Chunked => UploadRest::Chunks(trailer_names(headers)),
-            UploadFraming::Declared(length) | UploadFraming::Known(length) => {
-                UploadRest::Bytes(length)
-            }
-        };
-        Some(Self { body, rest })
-    }
-
     /// Adds the next piece of the body to the queue. Returns whether it was the last one.
     fn poll(
         &mut self,
@@ -250,13 +226,13 @@ impl<B: OutgoingBody> RequestEncoder<B> {
         };
         let length = data.len();
         match &mut self.rest {
-            UploadRest::Chunks(_) if length == 0 => {}
-            UploadRest::Chunks(_) => {
+            UploadFraming::Chunks(_) if length == 0 => {}
+            UploadFraming::Chunks(_) => {
                 queue.push(Bytes::from(format!("{length:x}\r\n")));
                 queue.push(data);
                 queue.push(Bytes::from_static(b"\r\n"));
             }
-            UploadRest::Bytes(rest) => {
+            UploadFraming::Bytes(rest) => {
                 *rest = rest.checked_sub(length as u64).ok_or(Http1Error::UploadLength)?;
                 queue.push(data);
             }
@@ -266,9 +242,9 @@ impl<B: OutgoingBody> RequestEncoder<B> {
 
     fn end(&self, queue: &mut WriteQueue, trailers: Option<HeaderMap>) -> Result<bool, Http1Error> {
         match &self.rest {
-            UploadRest::Bytes(0) => {}
-            UploadRest::Bytes(_) => return Err(Http1Error::UploadLength),
-            UploadRest::Chunks(names) => {
+            UploadFraming::Bytes(0) => {}
+            UploadFraming::Bytes(_) => return Err(Http1Error::UploadLength),
+            UploadFraming::Chunks(names) => {
                 let mut end = b"0\r\n".to_vec();
                 for (name, value) in trailers.iter().flatten() {
                     if names.contains(name) {
