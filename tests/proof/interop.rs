@@ -51,7 +51,7 @@ fn the_published_p256_key_has_a_proof_for_each_form_of_its_point() {
     for (created, spki) in created.iter().zip([presented, compressed.unwrap().1]) {
         let proof = verify(created.json.as_bytes(), &spki).unwrap();
         assert_eq!(proof.algorithm, "ES256");
-        assert_eq!(proof::key_id(created.json.as_bytes()), Some(created.fingerprint));
+        assert_eq!(proof::form(created.json.as_bytes()), Ok(created.fingerprint));
     }
     let foreign = verify(created[0].json.as_bytes(), &spki_in(&directory, "rsa2048_cert.der"));
     assert_eq!(foreign, Err(BadProof::Algorithm));

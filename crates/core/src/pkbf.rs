@@ -175,7 +175,7 @@ impl Filter {
     /// The probability that a key that was never added tests positive, calculated from the header.
     #[must_use]
     pub fn false_positive_ratio(&self) -> f64 {
-        self.header.parameters().false_positive_ratio(self.header.entry_count.into())
+        Parameters::from_header(&self.header).false_positive_ratio(self.header.entry_count.into())
     }
 
     /// An upper bound of the false-positive rate that chance can produce with this header. It is

@@ -119,14 +119,7 @@ fn verify_with(body: &[u8], spki: &[u8], min_rsa_bits: usize) -> Result<Proof, B
     Ok(Proof { fingerprint, algorithm: name, payload: form.payload })
 }
 
-/// The fingerprint of the key that `body` claims to prove compromised; `None` if `body` has not the
-/// form of a proof. Verifies no signature.
-#[must_use]
-pub fn key_id(body: &[u8]) -> Option<Fingerprint> {
-    form(body).ok()
-}
-
-/// As [`key_id`], with the reason.
+/// The fingerprint of the key that `body` claims to prove compromised. Verifies no signature.
 ///
 /// # Errors
 /// Returns an error if `body` has not the form of a proof.
@@ -162,7 +155,7 @@ mod tests {
                 let proof = verify(created.json.as_bytes(), &created.spki).unwrap();
                 assert_eq!(proof.algorithm, name);
                 assert_eq!(proof.fingerprint, created.fingerprint);
-                assert_eq!(key_id(created.json.as_bytes()), Some(created.fingerprint));
+                assert_eq!(form(created.json.as_bytes()), Ok(created.fingerprint));
             }
         }
     }

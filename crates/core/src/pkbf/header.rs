@@ -107,12 +107,6 @@ impl Header {
         self.bit_count() / 8
     }
 
-    /// `k` and `L`.
-    #[must_use]
-    pub fn parameters(&self) -> Parameters {
-        Parameters::from_header(self)
-    }
-
     fn check_ranges(&self) -> Result<(), FilterError> {
         if self.hash_count == 0 {
             return Err(FilterError::HashCountZero);

@@ -107,12 +107,7 @@ impl Crls {
         let scoped =
             || scoped.get_or_init(|| ScopedCertificate::parse(&certificate.der())).as_ref();
         let mut status = Err(webpki::Error::UnknownRevocationStatus);
-        let lists = self.by_issuer.get(issuer.name).map_or(&[][..], Vec::as_slice);
-        for LoadedList { list, .. } in lists {
-            let is_other = issuer.spki.is_some_and(|spki| *list.spki != *spki);
-            if is_other || !list.covers(scoped) {
-                continue;
-            }
+        for list in self.lists_of(issuer).filter(|list| list.covers(scoped)) {
             if list.contains(certificate.serial()) {
                 return Err(webpki::Error::CertRevoked);
             }
@@ -294,10 +289,7 @@ impl Crls {
             }
         }
         for issuer in self.unused.keys() {
-            let version = CrlVersion { number: None, this_update: 0 };
-            let (issuer_name, ca) = (String::new(), String::new());
-            let mark = CrlMark { issuer: issuer_name, ca, file: None, version };
-            marks.entry(ids::unused_issuer_id(issuer)).or_insert(mark);
+            marks.entry(ids::unused_issuer_id(issuer)).or_default();
         }
     }
 

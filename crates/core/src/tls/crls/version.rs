@@ -64,7 +64,7 @@ impl TryFrom<String> for CrlNumber {
 }
 
 /// The version of a list. Every list of the same issuer, key and distribution point has one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CrlVersion {
     /// The CRL number, if the list has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -95,7 +95,7 @@ impl fmt::Display for CrlVersion {
 }
 
 /// The newest list of an issuer that was in use.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CrlMark {
     /// Distinguished name of the issuer; empty if it is no CA of the service.
     pub issuer: String,
