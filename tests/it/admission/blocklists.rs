@@ -220,7 +220,7 @@ fn a_new_blocklist_is_used_and_a_wrong_one_is_not() {
     let mut unsorted = list.clone();
     unsorted.records.swap(3, 4);
     setting.write(&unsorted);
-    setting.wait_for_rejection("record 4 (offset 64) sorts before");
+    setting.wait_for_rejection("record 4 (offset 64) does not sort after");
     let mut twice = list.clone();
     twice.records.insert(7, twice.records[7]);
     setting.write(&twice);

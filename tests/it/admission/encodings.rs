@@ -2,7 +2,7 @@
 //! that the list or the certificate may have, over real handshakes.
 //!
 //! Guards: `for_each_related` in `crates/core/src/spki/related.rs`, `visit` in `crates/core/src/spki/related/ec.rs`,
-//! `crates/core/src/spki/related/ed25519.rs` and `crates/core/src/spki/related/rsa.rs`, `judge_certificate` in
+//! `crates/core/src/spki/related/ed25519.rs` and `crates/core/src/spki/related/rsa.rs`, `judge_key` in
 //! `crates/core/src/guard.rs` for unknown encodings.
 
 use std::io::{Read, Write};

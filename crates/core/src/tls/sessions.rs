@@ -170,8 +170,7 @@ mod tests {
     fn a_session_returns_with_the_path_it_was_stored_with() {
         let route = PathRoute { places: smallvec![0, 3, 1, 70_000] };
         let path = StoredPath { route, expiry: unix_time::now() + 60 };
-        let mut first = Handshake::default();
-        first.stored = Some(path.clone());
+        let mut first = Handshake { stored: Some(path.clone()), ..Handshake::default() };
         let stored = first.step(|| with_path(b"session"));
         let mut second = Handshake::default();
         assert_eq!(second.step(|| unexpired(&stored)).unwrap(), b"session");
@@ -185,8 +184,7 @@ mod tests {
         assert_eq!(second.stored, None);
 
         let expired = StoredPath { expiry: unix_time::now() - 1, ..path };
-        let mut third = Handshake::default();
-        third.stored = Some(expired);
+        let mut third = Handshake { stored: Some(expired), ..Handshake::default() };
         let stored = third.step(|| with_path(b"session"));
         assert_eq!(second.step(|| unexpired(&stored)), None);
         let outside = with_path(b"session");

@@ -354,10 +354,10 @@ pub fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsFileE
         .collect::<Result<Vec<_>, _>>()
         .map_err(TlsFileError::Pem)?;
     if certificates.is_empty() {
-        let content = match FileContent::new(pem) {
-            FileContent::EncryptedKey => FileContent::PrivateKey,
-            content => content,
-        };
+        let mut content = FileContent::new(pem);
+        if content == FileContent::EncryptedKey {
+            content = FileContent::PrivateKey;
+        }
         return Err(TlsFileError::NoCertificate(content));
     }
     Ok(certificates)

@@ -142,6 +142,10 @@ fn unusable_rules_are_rejected_with_a_remedy() {
     ] {
         assert_eq!(AllowRules::default().add(kind, rule), Err(error), "{kind:?} {rule:?}");
     }
+    let longest = [&"a".repeat(63), &"b".repeat(63), &"c".repeat(63), &*"d".repeat(61)].join(".");
+    let mut rules = AllowRules::default();
+    assert_eq!(rules.add(AllowKind::Dns, &longest), Ok(()));
+    assert_eq!(rules.add(AllowKind::Dns, &format!("*.{longest}")), Err(AllowRuleError::Dns));
 }
 
 #[test]
