@@ -4,6 +4,8 @@
 //! new CA. A new configuration is staged first. It is applied only if everything new in it can be
 //! used; sources that both configurations share are kept.
 
+mod admission_digest;
+mod asker_ca;
 pub(crate) mod assertion;
 mod candidate;
 pub(crate) mod check;
@@ -24,6 +26,7 @@ pub(crate) mod gate;
 mod guarded;
 pub(crate) mod guards;
 mod judgement_context;
+mod key_pair;
 pub(crate) mod last_good;
 mod last_question;
 pub(crate) mod list;
@@ -39,6 +42,8 @@ mod service_file;
 pub(crate) mod signed;
 mod source_set;
 mod ticket_secret;
+pub(crate) mod unit_files;
+mod upstream_credentials;
 mod waiting;
 mod warning;
 pub(crate) mod webhook_keys;

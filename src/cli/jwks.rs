@@ -7,6 +7,7 @@ use crate::config::Config;
 use crate::files;
 use crate::sources::assertion::{SigningKeys, key_set};
 use crate::sources::credential_files::CredentialTable;
+use crate::sources::unit_files::UnitFiles;
 
 pub(super) fn run(args: &ConfigFile) -> Result<Exit, CliError> {
     let config = Config::read(&args.path())?;

@@ -20,10 +20,12 @@ use serde_json::{Value, json};
 use tracing::error;
 
 use super::credential_files::{CredentialFiles, SIGNING_KEYS};
+use super::credential_unit::CredentialUnit;
 use super::load_error::CredentialError;
 use super::load_errors::LoadErrors;
 use super::private_key::{self, ExposedKeyFile};
 use super::service_file::ServiceFile;
+use super::unit_files::UnitFiles;
 use crate::config::{AssertionConfig, PolicyConfig};
 use crate::saved_state::saved_credentials::sha256;
 
@@ -41,7 +43,7 @@ pub(crate) struct SigningKeys {
     /// The key that begins first is the first one.
     keys: Arc<[DatedKey]>,
     /// The files with unsafe permissions.
-    pub(super) exposed: Vec<ExposedKeyFile>,
+    exposed: Vec<ExposedKeyFile>,
 }
 
 #[derive(Debug)]
@@ -54,13 +56,19 @@ struct DatedKey {
     file: PathBuf,
 }
 
-impl SigningKeys {
+impl UnitFiles for SigningKeys {
+    const UNIT: CredentialUnit = CredentialUnit::SigningKeys;
+
+    fn paths(files: CredentialFiles<'_>) -> Vec<PathBuf> {
+        files.signing_keys.iter().map(|key| key.file.clone()).collect()
+    }
+
     /// Reads the keys. `before` are the keys in use; none at a start.
     ///
     /// # Errors
     /// Returns an error if a key cannot sign, has not been published for long enough, or has signed
     /// too recently to be removed; or if no key signs yet.
-    pub(crate) fn read(
+    fn read(
         files: CredentialFiles<'_>,
         before: &Self,
         now: SystemTime,
@@ -109,6 +117,12 @@ impl SigningKeys {
         Ok(Self { keys: keys.into(), exposed })
     }
 
+    fn exposed(&self) -> &[ExposedKeyFile] {
+        &self.exposed
+    }
+}
+
+impl SigningKeys {
     /// Each key in a certificate, because the keys of a service are judged in certificates.
     pub(super) fn certificates(&self) -> impl Iterator<Item = CertificateDer<'static>> {
         self.keys.iter().filter_map(|it| tls::certificate_of_key(&it.key.spki).ok())

@@ -108,11 +108,11 @@ impl ClientAuth {
     /// Reads all files that `client_auth` names. CRLs are verified only if there are usable CAs.
     pub(crate) fn read(files: CredentialFiles<'_>, known: KnownClients<'_>) -> ReadClients {
         let keeps_cas = known.attempt == Attempt::Crls;
-        let kept = keeps_cas.then(|| ClientCas::last_good(files, known)).flatten();
+        let kept = keeps_cas.then(|| last_good_cas(files, known)).flatten();
         let read = kept.map_or_else(|| ClientCas::read(files, |file| file.read()), Ok);
         let (cas, mut errors) = match read {
             Ok(cas) => (Some(cas), Vec::new()),
-            Err(errors) => (ClientCas::last_good(files, known), errors.into_vec()),
+            Err(errors) => (last_good_cas(files, known), errors.into_vec()),
         };
         let Some(cas) = cas else {
             let crls = crl_files(files).map(|file| file.read_up_to(MAX_CRL_SIZE));
@@ -130,7 +130,7 @@ impl ClientAuth {
 
     /// The copies in the state directory, if the CAs are among them.
     pub(crate) fn copies(files: CredentialFiles<'_>, known: KnownClients<'_>) -> Option<Self> {
-        let (cas, kept) = (ClientCas::last_good(files, known)?, known.copies?);
+        let (cas, kept) = (last_good_cas(files, known)?, known.copies?);
         let crls = Arc::new(kept.crls(cas.issuers.as_deref()?, known.marks));
         Some(Self { cas, crls })
     }
@@ -205,6 +205,22 @@ impl ClientAuth {
             cas.map(move |file| SavedFile::from_ca(&owner, file.key, &file.path, file.sha256));
         cas.chain(self.crls.files().map(|(sha256, path)| SavedFile::from_crls(sha256, path)))
     }
+}
+
+/// The CAs in use, or their copies at a start.
+fn last_good_cas(files: CredentialFiles<'_>, known: KnownClients<'_>) -> Option<ClientCas> {
+    let keeps_cas = known.attempt == Attempt::Crls;
+    if let Some(in_use) = known.in_use.filter(|_| known.is_reload || keeps_cas) {
+        return Some(in_use.cas.clone());
+    }
+    let kept = known.copies?;
+    let read = |file: ServiceFile<'_>| {
+        let names = std::iter::once(&files.name).chain(known.removed).copied();
+        let owners = names.map(|name| CredentialFiles { name, ..files }.owner());
+        let content = kept.read_ca(owners, file.key, file.path);
+        content.map_err(|source| file.error(source))
+    };
+    ClientCas::read(files, read).ok()
 }
 
 fn crl_files(files: CredentialFiles<'_>) -> impl Iterator<Item = ServiceFile<'_>> {

@@ -13,10 +13,7 @@ use crate::config::{
     SigningKeyConfig, TlsConfig, UpstreamTlsConfig, WebhookConfig,
 };
 use crate::sources::client_keys::{CAS, TRUST_ANCHORS};
-use crate::sources::credential_unit::CredentialUnit;
 
-/// The configuration key that names the files with the secrets of webhooks.
-pub(super) const WEBHOOKS: &str = "webhooks";
 /// The configuration key that names the files with the keys that sign assertions.
 pub(super) const SIGNING_KEYS: &str = "policy.assertion.signing_keys";
 
@@ -80,30 +77,6 @@ impl<'a> CredentialFiles<'a> {
         self.policy.allow.as_deref()
     }
 
-    /// The units that are configured.
-    pub(super) fn units(&self) -> impl Iterator<Item = CredentialUnit> + use<> {
-        let units = [
-            (CredentialUnit::AlternativeServer, self.alternative.is_some()),
-            (CredentialUnit::AskerCa, self.asker_ca.is_some()),
-            (CredentialUnit::ClientCa, self.cas().next().is_some()),
-            (CredentialUnit::Crls, !self.crls.is_empty()),
-            (CredentialUnit::Server, self.server.is_some()),
-            (CredentialUnit::SigningKeys, !self.signing_keys.is_empty()),
-            (CredentialUnit::TicketSecret, self.ticket_secret.is_some()),
-            (CredentialUnit::Upstream, self.upstream.is_some()),
-            (CredentialUnit::Webhooks, !self.webhooks.is_empty()),
-        ];
-        units.into_iter().filter_map(|(unit, is_configured)| is_configured.then_some(unit))
-    }
-
-    /// The files with the own certificate and its key, and those with the alternative ones.
-    pub(super) fn of_servers(&self) -> [Vec<PathBuf>; 2] {
-        [self.server, self.alternative].map(|pair| {
-            let files = pair.into_iter().flat_map(|(certificate, key)| [certificate, key]);
-            files.map(Path::to_owned).collect()
-        })
-    }
-
     /// The files with the CAs of clients, each with the configuration key that names it.
     pub(super) fn cas(&self) -> impl Iterator<Item = (&'static str, &'a Path)> + use<'a> {
         let unbound = self.trust_anchors.map(|path| (TRUST_ANCHORS, path));
@@ -115,13 +88,6 @@ impl<'a> CredentialFiles<'a> {
     pub(super) fn of_clients(&self) -> Vec<PathBuf> {
         let cas = self.cas().map(|(_, path)| path).chain(self.intermediates);
         cas.map(Path::to_owned).chain(self.crls.iter().map(|crl| crl.path.clone())).collect()
-    }
-
-    /// The files for TLS towards the upstream.
-    pub(super) fn of_upstream(&self) -> Vec<PathBuf> {
-        let Some((tls, _)) = self.upstream else { return Vec::new() };
-        let pair = tls.certificate.iter().chain(&tls.private_key);
-        std::iter::once(&tls.trust_anchors).chain(pair).cloned().collect()
     }
 
     /// The configuration key that names the file with the certificates of `role`.

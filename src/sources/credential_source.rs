@@ -10,29 +10,23 @@ use keygate_core::tls::CrlMarks;
 use keygate_core::unix_time;
 use tracing::warn;
 
-use super::assertion::SigningKeys;
-use super::client_auth::{Attempt, ClientAuth, KnownClients, PartialUpdate};
-use super::client_gates::{ClientGates, ClientUpdate};
-use super::credential_files::{CredentialFiles, CredentialTable};
+use super::check::dry_run::DryRun;
+use super::client_auth::{Attempt, KnownClients};
+use super::client_gates::{ClientGates, load_clients};
+use super::context::LoadContext;
+use super::credential_files::CredentialTable;
+use super::credential_unit::{CredentialUnit, RejectedUnit, Rejection};
 use super::gate::AcceptError;
-use super::service_credentials::{
-    ALTERNATIVE, SERVER, ServiceCredentials, UpstreamCredentials, read_asker_ca, read_pair,
-};
+use super::last_good::ValueChange;
+use super::last_question::LastQuestion;
+use super::load_error::LoadError;
+use super::load_errors::LoadErrors;
+use super::service_credentials::ServiceCredentials;
 use super::source_set::Source;
 use super::waiting::Guarded;
-use super::webhook_keys::WebhookKeys;
 use crate::config::ExpiredCrl;
 use crate::metrics::ControlMetrics;
 use crate::saved_state::saved_credentials::SavedFile;
-use crate::sources::LoadContext;
-use crate::sources::check::dry_run::DryRun;
-use crate::sources::credential_unit::{CredentialUnit, RejectedUnit};
-use crate::sources::failure::ReadError;
-use crate::sources::last_good::{LastGood, ReadIf, Reread, ValueChange};
-use crate::sources::last_question::LastQuestion;
-use crate::sources::load_error::LoadError;
-use crate::sources::load_errors::LoadErrors;
-use crate::sources::ticket_secret::TicketSecretFile;
 
 /// A configured service or authorizer and the last good state of its files.
 #[derive(Debug)]
@@ -99,14 +93,19 @@ impl Source for CredentialSource {
         let files = config.files();
         let mut crl_marks = context.state.crls.marks(files.name, own, &configured);
         let in_use = before.map(|before| before.credentials.clients.get());
-        let (is_reload, copies, marks) = (false, None, &crl_marks);
         let known_files = before.map(|before| (&before.credentials, before.config.files()));
         let paths = files.of_clients();
         let has_same_files = known_files.is_some_and(|(_, known)| known.of_clients() == paths);
-        let attempt = Attempt::All;
         let removed = context.state.rollback.removed_services(&configured);
-        let removed = removed.as_slice();
-        let known = KnownClients { in_use, attempt, is_reload, copies, removed, marks, now };
+        let known = KnownClients {
+            in_use,
+            attempt: Attempt::All,
+            is_reload: false,
+            copies: None,
+            removed: &removed,
+            marks: &crl_marks,
+            now,
+        };
         let mut gates = match before {
             Some(before) if has_same_files => before.gates.clone(),
             Some(before) => ClientGates::new(before.gates.waiting(), &paths),
@@ -115,8 +114,9 @@ impl Source for CredentialSource {
                 ClientGates::new(waiting, &paths)
             }
         };
+        let clients = load_clients(files, known, has_same_files, (id, &mut gates), context);
         let (credentials, rejection) =
-            ServiceCredentials::load(files, known_files, known, (id, &mut gates), context)?;
+            ServiceCredentials::load(files, known_files, clients, context)?;
         if let Some(before) = before
             && !credentials.clients.get().changed_since(before.credentials.clients.get()).is_empty()
         {
@@ -139,10 +139,8 @@ impl Source for CredentialSource {
             last_question: before.map(|it| it.last_question.clone()).unwrap_or_default(),
         };
         if let Some(errors) = rejection {
-            source.rejected = RejectedUnit::all(&errors);
-            let reason = source.rejected.first().map(|unit| unit.reason);
-            let (failure, text) = (errors.failure(), errors.to_string());
-            source.credentials.clients.record_rejection(reason, failure, &text, context.now);
+            let (clients, unit) = (&mut source.credentials.clients, CredentialUnit::ClientCa);
+            source.rejected = Rejection::record(clients, unit, &errors, context.now).units;
         }
         Ok(source)
     }
@@ -156,7 +154,7 @@ impl Source for CredentialSource {
         if let Some(max_new_hits) = &self.gates.untried {
             warn!(service = self.name(), max_new_hits, "max_new_hits was not checked");
         }
-        for unit in self.config.files().units() {
+        for unit in self.credentials.configured(self.config.files()) {
             match self.rejected.iter().find(|rejected| rejected.unit == unit) {
                 Some(rejected) => {
                     rejected.record(self.name(), &self.metrics, self.gates.acceptable());
@@ -169,60 +167,19 @@ impl Source for CredentialSource {
     /// Reads the files of each unit again if one of them has changed, and applies the expiry of a
     /// CRL. Returns the result of each.
     fn refresh(&mut self, now: SystemTime, dry_run: &DryRun) -> Vec<ValueChange> {
-        vec![
-            self.refresh_clients(now, dry_run),
-            self.refresh_unit(
-                CredentialUnit::Server,
-                now,
-                |it| &mut it.server,
-                |files, _| read_pair(files, files.server, SERVER),
-            ),
-            self.refresh_unit(
-                CredentialUnit::AlternativeServer,
-                now,
-                |it| &mut it.alternative,
-                |files, _| read_pair(files, files.alternative, ALTERNATIVE),
-            ),
-            self.refresh_unit(
-                CredentialUnit::AskerCa,
-                now,
-                |it| &mut it.asker_ca,
-                |files, _| read_asker_ca(files),
-            ),
-            self.refresh_unit(
-                CredentialUnit::SigningKeys,
-                now,
-                |it| &mut it.signing_keys,
-                |files, before| SigningKeys::read(files, before, now),
-            ),
-            self.refresh_unit(
-                CredentialUnit::TicketSecret,
-                now,
-                |it| &mut it.ticket_secret,
-                |files, _| TicketSecretFile::read(files),
-            ),
-            self.refresh_unit(
-                CredentialUnit::Upstream,
-                now,
-                |it| &mut it.upstream,
-                UpstreamCredentials::read,
-            ),
-            self.refresh_unit(
-                CredentialUnit::Webhooks,
-                now,
-                |it| &mut it.webhooks,
-                |files, _| WebhookKeys::read(files),
-            ),
-            // The writer of a file must not delay the expiry of a CRL.
-            self.apply_crl_expiry(now),
-        ]
+        let mut changes = vec![self.refresh_clients(now, dry_run)];
+        let config = self.config.clone();
+        let units = self.credentials.units_mut();
+        let refreshed = units.map(|it| (it.refresh(config.files(), now), it.state().unit));
+        changes.extend(refreshed.map(|(result, unit)| self.record_refresh(unit, result, now)));
+        // The writer of a file must not delay the expiry of a CRL.
+        changes.push(self.apply_crl_expiry(now));
+        changes
     }
 
     fn paths(&self) -> impl Iterator<Item = &PathBuf> {
-        let it = &self.credentials;
-        let own = [it.server.paths(), it.alternative.paths(), it.signing_keys.paths()];
-        let others = [it.asker_ca.paths(), it.clients.paths(), it.upstream.paths()];
-        own.into_iter().chain(others).chain([it.webhooks.paths()]).flatten()
+        let others = self.credentials.units().flat_map(|unit| unit.paths);
+        self.credentials.clients.paths().iter().chain(others)
     }
 }
 

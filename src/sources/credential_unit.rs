@@ -1,14 +1,16 @@
 //! The units of files of a service, and those that the last check rejected.
 
+use std::time::SystemTime;
+
 use tracing::warn;
 
 use super::client_keys::CRLS;
-use super::credential_files::{SIGNING_KEYS, WEBHOOKS};
+use super::failure::ReadError;
+use super::last_good::LastGood;
 use super::load_error::LoadError;
 use super::load_errors::LoadErrors;
 use super::rejection_reason::RejectionReason;
 use super::report::WaitingReport;
-use super::ticket_secret::TICKET_SECRET;
 use crate::metrics::{ControlMetrics, Label, labels};
 
 labels! {
@@ -39,21 +41,6 @@ labels! {
 impl CredentialUnit {
     /// The units that are read together.
     pub(super) const OF_CLIENTS: [Self; 2] = [Self::ClientCa, Self::Crls];
-
-    /// The unit of the file that `key` of the configuration names.
-    fn from_key(key: &str) -> Self {
-        match key {
-            CRLS => Self::Crls,
-            SIGNING_KEYS => Self::SigningKeys,
-            WEBHOOKS => Self::Webhooks,
-            "tls.client_ca" => Self::AskerCa,
-            TICKET_SECRET => Self::TicketSecret,
-            key if key.starts_with("tls.alternative.") => Self::AlternativeServer,
-            key if key.starts_with("client_auth.") => Self::ClientCa,
-            key if key.starts_with("upstream.") => Self::Upstream,
-            _ => Self::Server,
-        }
-    }
 }
 
 /// A unit of files that was rejected at its last check.
@@ -66,28 +53,47 @@ pub(super) struct RejectedUnit {
     pub(super) error: String,
 }
 
-impl RejectedUnit {
-    /// The units that `errors` are about. A unit of which a part waits and another part is rejected for
+/// The result of a check that rejected files.
+#[derive(Debug)]
+pub(super) struct Rejection {
+    pub(super) units: Vec<RejectedUnit>,
+    /// Whether the files were not rejected before with the same errors.
+    pub(super) is_new: bool,
+}
+
+impl Rejection {
+    /// Records that `files` cannot be used because of `errors`. Errors of CRLs are of their own
+    /// unit, all others of `unit`. A unit of which a part waits and another part is rejected for
     /// good has the class of the latter.
-    pub(super) fn all(errors: &LoadErrors) -> Vec<Self> {
-        let mut units: Vec<Self> = Vec::new();
+    pub(super) fn record<T>(
+        files: &mut LastGood<T>,
+        unit: CredentialUnit,
+        errors: &LoadErrors,
+        now: SystemTime,
+    ) -> Self {
+        let mut units: Vec<RejectedUnit> = Vec::new();
         let (waiting, others): (Vec<_>, Vec<_>) = errors.iter().partition(|error| error.waits());
         for error in others.into_iter().chain(waiting) {
             let text = error.to_string();
             let (unit, reason) = if let LoadError::Credentials { key, source, .. } = error {
-                (CredentialUnit::from_key(key), source.reason(key))
+                let unit = if *key == CRLS { CredentialUnit::Crls } else { unit };
+                (unit, source.reason(key))
             } else {
                 // The last step of reading the files of an upstream may fail.
-                (CredentialUnit::Upstream, RejectionReason::Content)
+                (unit, RejectionReason::Content)
             };
             match units.iter_mut().find(|known| known.unit == unit) {
                 Some(known) => known.error = [known.error.as_str(), &text].join("; "),
-                None => units.push(Self { unit, reason, error: text }),
+                None => units.push(RejectedUnit { unit, reason, error: text }),
             }
         }
-        units
+        let reason = units.first().map(|unit| unit.reason);
+        let is_new = files.record_rejection(reason, errors.failure(), &errors.to_string(), now);
+        Self { units, is_new }
     }
+}
 
+impl RejectedUnit {
     /// Whether the update waits for the operator as a whole.
     pub(super) fn waits(&self) -> bool {
         self.reason == RejectionReason::NewHits
@@ -110,18 +116,10 @@ impl RejectedUnit {
             clients = waiting.map(WaitingReport::client_list),
             "certificate update rejected, keeping those in use"
         );
-        match self.unit {
-            CredentialUnit::Crls => metrics.record_crl_rejected(service, self.reason),
-            CredentialUnit::AlternativeServer
-            | CredentialUnit::AskerCa
-            | CredentialUnit::ClientCa
-            | CredentialUnit::Server
-            | CredentialUnit::SigningKeys
-            | CredentialUnit::TicketSecret
-            | CredentialUnit::Upstream
-            | CredentialUnit::Webhooks => {
-                metrics.record_credential_rejected(service, self.unit, self.reason);
-            }
+        if self.unit == CredentialUnit::Crls {
+            metrics.record_crl_rejected(service, self.reason);
+        } else {
+            metrics.record_credential_rejected(service, self.unit, self.reason);
         }
     }
 }

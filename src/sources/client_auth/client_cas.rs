@@ -7,7 +7,6 @@ use keygate_core::guard::AllowRules;
 use keygate_core::tls::{BoundCas, CrlIssuers, TrustAnchors};
 use rustls::pki_types::CertificateDer;
 
-use super::{Attempt, KnownClients};
 use crate::saved_state::saved_credentials::sha256;
 use crate::sources::credential_files::CredentialFiles;
 use crate::sources::load_error::LoadError;
@@ -111,21 +110,5 @@ impl ClientCas {
             rest = others;
             (file, own)
         })
-    }
-
-    /// The CAs in use, or their copies at a start.
-    pub(super) fn last_good(files: CredentialFiles<'_>, known: KnownClients<'_>) -> Option<Self> {
-        let keeps_cas = known.attempt == Attempt::Crls;
-        if let Some(in_use) = known.in_use.filter(|_| known.is_reload || keeps_cas) {
-            return Some(in_use.cas.clone());
-        }
-        let kept = known.copies?;
-        let read = |file: ServiceFile<'_>| {
-            let names = std::iter::once(&files.name).chain(known.removed).copied();
-            let owners = names.map(|name| CredentialFiles { name, ..files }.owner());
-            let content = kept.read_ca(owners, file.key, file.path);
-            content.map_err(|source| file.error(source))
-        };
-        Self::read(files, read).ok()
     }
 }

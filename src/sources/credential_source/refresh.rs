@@ -6,37 +6,34 @@ use keygate_core::tls::{self, CrlError, TlsFileError};
 use keygate_core::unix_time::{self, rfc3339};
 use tracing::{info, warn};
 
-use super::{
-    ClientAuth, ClientUpdate, CredentialFiles, CredentialSource, CredentialUnit, DryRun,
-    KnownClients, LastGood, LoadErrors, PartialUpdate, ReadIf, RejectedUnit, Reread,
-    ServiceCredentials, Source, ValueChange,
-};
+use super::CredentialSource;
 use crate::metrics::{Label, ReloadResult};
-use crate::sources::failure::ReadError;
+use crate::sources::check::dry_run::DryRun;
+use crate::sources::client_auth::{ClientAuth, KnownClients, PartialUpdate};
+use crate::sources::client_gates::ClientUpdate;
+use crate::sources::credential_unit::{CredentialUnit, Rejection};
+use crate::sources::last_good::{ReadIf, Reread, ValueChange};
 use crate::sources::load_error::{CredentialError, LoadError};
+use crate::sources::load_errors::LoadErrors;
+use crate::sources::source_set::Source;
 
 impl CredentialSource {
-    pub(super) fn refresh_unit<T>(
+    /// Records the result of reading the files of `unit` again.
+    pub(super) fn record_refresh(
         &mut self,
         unit: CredentialUnit,
+        result: Reread<Result<String, Rejection>>,
         now: SystemTime,
-        of: fn(&mut ServiceCredentials) -> &mut LastGood<T>,
-        read: impl FnOnce(CredentialFiles<'_>, &T) -> Result<T, LoadErrors>,
     ) -> ValueChange {
-        let config = self.config.clone();
-        let read = |before: &T| read(config.files(), before);
-        match of(&mut self.credentials).reread(ReadIf::Changed, now, read) {
+        match result {
             Reread::Pending => ValueChange::Pending,
-            Reread::Read(Ok(value)) => {
-                of(&mut self.credentials).replace(value, now);
-                let paths = of(&mut self.credentials).paths();
-                let paths: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
-                self.updated = Some(paths.join(", "));
+            Reread::Read(Ok(paths)) => {
+                self.updated = Some(paths);
                 self.record_loaded(&[unit], now);
                 ValueChange::Replaced
             }
-            Reread::Read(Err(errors)) => {
-                self.reject(of, &[unit], &errors, now);
+            Reread::Read(Err(rejection)) => {
+                self.reject(&[unit], rejection);
                 ValueChange::Same
             }
             Reread::Unchanged => ValueChange::Same,
@@ -82,7 +79,9 @@ impl CredentialSource {
                 let changed = changed.unwrap_or_default();
                 self.retry_at = retry_at(&errors);
                 self.record_loaded(&changed, now);
-                self.reject(|it| &mut it.clients, &CredentialUnit::OF_CLIENTS, &errors, now);
+                let (files, unit) = (&mut self.credentials.clients, CredentialUnit::ClientCa);
+                let rejection = Rejection::record(files, unit, &errors, now);
+                self.reject(&CredentialUnit::OF_CLIENTS, rejection);
                 if changed.is_empty() { ValueChange::Same } else { ValueChange::Replaced }
             }
             Reread::Unchanged => ValueChange::Same,
@@ -107,7 +106,7 @@ impl CredentialSource {
             return;
         }
         self.rejected.retain(|rejected| !units.contains(&rejected.unit));
-        let configured = self.config.files().units();
+        let configured = self.credentials.configured(self.config.files()).into_iter();
         for unit in configured.filter(|unit| units.contains(unit)) {
             self.count_loaded(unit);
             let of_clients = CredentialUnit::OF_CLIENTS.contains(&unit);
@@ -129,20 +128,10 @@ impl CredentialSource {
     }
 
     /// Records which of `units`, that were read together, are rejected.
-    fn reject<T>(
-        &mut self,
-        of: fn(&mut ServiceCredentials) -> &mut LastGood<T>,
-        units: &[CredentialUnit],
-        errors: &LoadErrors,
-        now: SystemTime,
-    ) {
-        let rejected = RejectedUnit::all(errors);
-        let reason = rejected.first().map(|unit| unit.reason);
-        let files = of(&mut self.credentials);
-        if files.record_rejection(reason, errors.failure(), &errors.to_string(), now) {
-            for unit in &rejected {
-                unit.record(self.name(), &self.metrics, self.gates.acceptable());
-            }
+    fn reject(&mut self, units: &[CredentialUnit], rejection: Rejection) {
+        let Rejection { units: rejected, is_new } = rejection;
+        for unit in rejected.iter().filter(|_| is_new) {
+            unit.record(self.name(), &self.metrics, self.gates.acceptable());
         }
         self.rejected.retain(|before| !units.contains(&before.unit));
         self.rejected.extend(rejected);

@@ -7,9 +7,10 @@ use keygate_core::guard::Guard;
 use keygate_core::spki;
 use keygate_core::tls::{AnchorCounts, CertificateRole, CertificateSummary, TrustAnchors};
 
-use super::{CredentialSource, CredentialTable, RejectedUnit};
+use super::CredentialSource;
 use crate::metrics::Label;
-use crate::sources::credential_unit::CredentialUnit;
+use crate::sources::credential_files::CredentialTable;
+use crate::sources::credential_unit::{CredentialUnit, RejectedUnit};
 use crate::sources::expiry::Expiry;
 use crate::sources::own_key::OwnKey;
 use crate::sources::rejection_reason::RejectionReason;
@@ -80,7 +81,7 @@ impl CredentialSource {
                 self.metrics.certificate_not_after.with_label_values(&labels).set(expiry as f64);
             }
         }
-        for unit in self.config.files().units() {
+        for unit in self.credentials.configured(self.config.files()) {
             let is_usable = !self.rejected.iter().any(|rejected| rejected.unit == unit);
             if unit == CredentialUnit::Crls {
                 let crls = self.credentials.crls();
@@ -97,17 +98,12 @@ impl CredentialSource {
 
     /// The last attempt to read the files of each unit, as one.
     fn last_reload(&self) -> ReloadReport {
-        let it = &self.credentials;
-        let (mut last, mut clients) = (it.server.last_reload(), it.clients.last_reload());
+        let mut last = self.credentials.clients.last_reload();
         let is_copied = self.copied().next().is_some();
-        for error in clients.error.iter_mut().filter(|_| is_copied) {
+        for error in last.error.iter_mut().filter(|_| is_copied) {
             error.push_str(COPY_IN_USE);
         }
-        let [alternative, asker_ca] = [it.alternative.last_reload(), it.asker_ca.last_reload()];
-        let [upstream, webhooks] = [it.upstream.last_reload(), it.webhooks.last_reload()];
-        let (secret, signing) = (it.ticket_secret.last_reload(), it.signing_keys.last_reload());
-        let others = [signing, alternative, asker_ca, clients, secret, upstream, webhooks];
-        others.into_iter().for_each(|other| last.join(other));
+        self.credentials.units().for_each(|unit| last.join(unit.last_reload));
         let rejected = self.rejected.iter().min_by_key(|rejected| rejected.waits());
         last.reason = rejected.map(|unit| unit.reason.as_str()).filter(|_| last.error.is_some());
         last.files.clone_from(&self.updated);

@@ -27,20 +27,14 @@ impl ServiceCredentials {
             self.crls().warnings().iter().map(|problem| crl_warning(files, problem)).collect();
         warnings.extend(self.missing_crls(files));
         let upstream = self.upstream.get().as_ref();
-        let own = [&self.server, &self.alternative].into_iter().flat_map(|pair| pair.get());
-        let exposed = own.filter_map(|pair| pair.exposed.as_ref());
-        let exposed = exposed.chain(upstream.and_then(|it| it.exposed.as_ref()));
-        let exposed = exposed.chain(&self.webhooks.get().exposed);
-        let exposed = exposed.chain(&self.signing_keys.get().exposed);
-        let secrets = self.ticket_secret.get().as_ref();
-        let exposed = exposed.chain(secrets.and_then(|it| it.exposed.as_ref()));
+        let exposed = self.units().flat_map(|unit| unit.exposed);
         warnings.extend(exposed.map(Warning::unsafe_permissions));
         let own = [
-            ("tls.certificate", &self.server, files.server),
-            ("tls.alternative.certificate", &self.alternative, files.alternative),
+            ("tls.certificate", &self.server.get().0, files.server),
+            ("tls.alternative.certificate", &self.alternative.get().0, files.alternative),
         ];
         for (key, pair, paths) in own {
-            let (Some(pair), Some((path, _))) = (pair.get(), paths) else { continue };
+            let (Some(pair), Some((path, _))) = (pair, paths) else { continue };
             let (server, file) = (&pair.credentials, file(key, path));
             warnings.extend(period_warnings(server, &file, now));
             // TLS clients that request such a name abort the handshake.

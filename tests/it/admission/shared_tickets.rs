@@ -1,6 +1,6 @@
 //! Processes with the same content resume the sessions of each other (`tls.ticket_secret`).
 //!
-//! Guards: `admission_digest` and `judging_digest` in `src/sources/ticket_secret.rs` (each part of
+//! Guards: `admission_digest` and `judging_digest` in `src/sources/admission_digest.rs` (each part of
 //! the digest), `shared_tickets` in `src/snapshot/loader/build.rs`.
 
 use std::fs::{copy, create_dir, read_dir, read_to_string, remove_file, set_permissions, write};

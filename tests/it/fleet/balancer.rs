@@ -1,6 +1,6 @@
 //! Three instances behind HAProxy with `deploy/fleet/haproxy.cfg`: TCP and PROXY v2.
 //!
-//! Guards: `admission_digest` and `judging_digest` in `src/sources/ticket_secret.rs`.
+//! Guards: `admission_digest` and `judging_digest` in `src/sources/admission_digest.rs`.
 
 use std::fs::{read_to_string, set_permissions, write};
 use std::net::SocketAddr;
