@@ -48,7 +48,7 @@ pub use self::access_log::{AccessLogConfig, AccessLogField, AccessLogFormat, Log
 pub use self::assertion::{AssertionConfig, SigningKeyConfig};
 pub use self::authorizer::{
     AskersConfig, AuthorizerConfig, AuthorizerLimits, AuthorizerProtocol, AuthorizerTls,
-    CertificateSource, ClientChecks, HeaderEncoding, OpenAccess, SocketGroup, WebhookConfig,
+    CertificateSource, HeaderEncoding, OpenAccess, SocketGroup, WebhookConfig,
 };
 pub use self::confirm::{CanaryConfig, ConfirmConfig};
 pub use self::credential_owner::CredentialOwner;

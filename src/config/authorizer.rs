@@ -2,54 +2,54 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use hyper::header::HeaderName;
 use ipnet::IpNet;
-use keygate_core::guard::{AllowRules, JudgedAt};
+use keygate_core::guard::JudgedAt;
 use keygate_core::tls::ServerSettings;
 
 use super::keys::{table, words};
 use super::policy::AskedPolicy;
-use super::texts::{CertificateHeader, Mode, Name, Until};
+use super::texts::{CertificateHeader, Mode, Name};
 use super::units::{Bounded, DurationText, Positive, SizeText};
 use super::{
-    AlpnProtocol, BoundCa, ClientAuthMode, CrlConfig, ExpiredCrl, KeyPlace, ListenAddress,
-    Networks, PolicyConfig, RevocationDepth, TlsVersion,
+    AlpnProtocol, ClientAuthConfig, KeyPlace, ListenAddress, Networks, PolicyConfig, TlsVersion,
 };
 
-/// An authorizer, which answers questions of other proxies about their clients.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AuthorizerConfig {
-    /// Unique name of 1 to 64 letters, digits, `.`, `_` and `-`. Services use the same name space.
-    pub name: String,
-    /// Address that askers connect to. No service and no other authorizer has it.
-    pub listen: ListenAddress,
-    /// Permission bits of the Unix socket. Default: 0660.
-    pub socket_mode: u32,
-    /// Group of the Unix socket. Default: the group of the process.
-    pub socket_group: Option<SocketGroup>,
-    /// Protocol of the questions.
-    pub protocol: AuthorizerProtocol,
-    /// Where a question has the client's certificate.
-    pub certificate_from: CertificateSource,
-    /// Header with the address of the client, for logs only. HTTP only. Default: none.
-    pub address_from: Option<HeaderName>,
-    /// Time for which the host may cache an answer. HTTP only. Default: 0, not at all.
-    pub cache_for: Duration,
-    /// The webhooks of step-ca that ask. Only step-ca has any.
-    pub webhooks: Vec<WebhookConfig>,
-    /// Peers that may ask. Default: all that can connect.
-    pub askers: AskersConfig,
-    /// TLS towards askers; `None` uses none.
-    pub tls: Option<AuthorizerTls>,
-    /// Checks of the client's certificate.
-    pub client_auth: ClientChecks,
-    /// Limits for askers.
-    pub limits: AuthorizerLimits,
-    /// The policy; its header carries the verdict in an answer over HTTP and gRPC.
-    pub policy: PolicyConfig,
+table! {
+    /// An authorizer, which answers questions of other proxies about their clients.
+    #[derive(Clone, PartialEq, Eq)]
+    pub struct AuthorizerConfig "An authorizer answers the questions of other proxies about their clients ([authorizers](authorizers.md)). A configuration with authorizers needs no service. An authorizer is identified by its `name`; services use the same names.", check {
+        pub name: String as Name => AtOnce
+            "Name in metrics, logs and the report.",
+        pub listen: ListenAddress => AtOnce
+            r#"Address with a port, or `"unix:/PATH"`; the path has at most 107 bytes. No service and no other authorizer has it. An address that is not loopback needs `tls.client_ca` or `askers.from`. A change closes the connections of the old address."#,
+        pub socket_mode: u32 as Mode = "0660" => AtOnce
+            "Permissions of the Unix socket, set before the first connection is possible. An inherited socket keeps its own. A mode that lets every user connect is a warning without `askers.uids`.",
+        pub socket_group: Option<SocketGroup> => AtOnce
+            "Group of the Unix socket, as a name in `/etc/group` or as a number. keygate must be a member of it. An unknown group is an error. Without the key a reload leaves the group as it is.",
+        pub protocol: AuthorizerProtocol => AtOnce
+            "`http`: 200 or 403. `ext-authz`: `envoy.service.auth.v3.Authorization/Check` over gRPC. `spop`: HAProxy's SPOP 2.0. `step-ca`: an AUTHORIZING webhook of step-ca. `admission`: a validating admission webhook of Kubernetes. A change closes the connections of the old protocol.",
+        pub certificate_from: CertificateSource as QuestionCertificate => NextRequest
+            r#"The one place of the client's certificate, required with `http`. `http`: `"client-cert"` (RFC 9440), `"xfcc"`, `"traefik"`, `"ingress-nginx"`, or `{ header = "X-SSL-Cert", encoding = "escaped-pem", verify = "X-SSL-Verify" }` with the encodings `escaped-pem`, `base64-der` and `rfc9440`. `ext-authz`: `"attributes"`, the default there, or `"xfcc"`. `spop`: always the argument `cert`; the key is an error. `step-ca` and `admission`: always the body; the key is an error."#,
+        pub address_from: Option<HeaderName> as Option<CertificateHeader> => NextRequest
+            "`http`: header with the address of the client, for logs and the report. The other protocols have the address.",
+        pub cache_for: Duration as DurationText = "0s" => NextRequest
+            r#"`http`: an answer has `Cache-Control: max-age` with this time; `"0s"`: `no-store`. A cached answer outlives a reload."#,
+        /// The webhooks of step-ca that ask. Only step-ca has any.
+        pub webhooks: Vec<WebhookConfig> = [],
+        /// Peers that may ask. Default: all that can connect.
+        pub askers: AskersConfig = {},
+        /// TLS towards askers; `None` uses none.
+        pub tls: Option<AuthorizerTls>,
+        pub client_auth: ClientAuthConfig = {} => NextRequest
+            "Checks of the client's certificate, in addition to the host's.",
+        /// Limits for askers.
+        pub limits: AuthorizerLimits = {},
+        pub policy: PolicyConfig as AskedPolicy = {} =>
+            r#"Every key of [`policy`](#policy) for this authorizer only, except `reject_with` and `evict_within`, which are errors here: the host has the connections. Keys that are absent have the value of `policy`. `judge = "chain"` needs `client_auth.trust_anchors`, because a question may lack issuers of the client."#,
+    }
 }
 
 impl AuthorizerConfig {
@@ -66,41 +66,9 @@ impl AuthorizerConfig {
             .tls
             .iter()
             .flat_map(|tls| [&tls.certificate, &tls.private_key].into_iter().chain(&tls.client_ca));
-        let ClientChecks { trust_anchors, cas, intermediates, crls, .. } = &self.client_auth;
-        let cas = trust_anchors.iter().chain(cas.iter().map(|ca| &ca.file));
-        let clients = cas.chain(intermediates).chain(crls.iter().map(|crl| &crl.path));
         let secrets = self.webhooks.iter().map(|webhook| &webhook.secret);
         let secrets = secrets.chain(self.policy.signing_keys().iter().map(|key| &key.file));
-        tls.chain(clients).chain(secrets).map(PathBuf::as_path).collect()
-    }
-}
-
-table! {
-    /// An authorizer as it is written.
-    pub(super) struct RawAuthorizer "An authorizer answers the questions of other proxies about their clients ([authorizers](authorizers.md)). A configuration with authorizers needs no service. An authorizer is identified by its `name`; services use the same names." {
-        pub(super) name: String as Name => AtOnce
-            "Name in metrics, logs and the report.",
-        pub(super) listen: ListenAddress => AtOnce
-            r#"Address with a port, or `"unix:/PATH"`; the path has at most 107 bytes. No service and no other authorizer has it. An address that is not loopback needs `tls.client_ca` or `askers.from`. A change closes the connections of the old address."#,
-        pub(super) socket_mode: u32 as Mode = "0660" => AtOnce
-            "Permissions of the Unix socket, set before the first connection is possible. An inherited socket keeps its own. A mode that lets every user connect is a warning without `askers.uids`.",
-        pub(super) socket_group: Option<SocketGroup> => AtOnce
-            "Group of the Unix socket, as a name in `/etc/group` or as a number. keygate must be a member of it. An unknown group is an error. Without the key a reload leaves the group as it is.",
-        pub(super) protocol: AuthorizerProtocol => AtOnce
-            "`http`: 200 or 403. `ext-authz`: `envoy.service.auth.v3.Authorization/Check` over gRPC. `spop`: HAProxy's SPOP 2.0. `step-ca`: an AUTHORIZING webhook of step-ca. `admission`: a validating admission webhook of Kubernetes. A change closes the connections of the old protocol.",
-        pub(super) certificate_from: Option<CertificateSource> => NextRequest
-            r#"The one place of the client's certificate, required with `http`. `http`: `"client-cert"` (RFC 9440), `"xfcc"`, `"traefik"`, `"ingress-nginx"`, or `{ header = "X-SSL-Cert", encoding = "escaped-pem", verify = "X-SSL-Verify" }` with the encodings `escaped-pem`, `base64-der` and `rfc9440`. `ext-authz`: `"attributes"`, the default there, or `"xfcc"`. `spop`: always the argument `cert`; the key is an error. `step-ca` and `admission`: always the body; the key is an error."#,
-        pub(super) address_from: Option<HeaderName> as Option<CertificateHeader> => NextRequest
-            "`http`: header with the address of the client, for logs and the report. The other protocols have the address.",
-        pub(super) cache_for: Duration as DurationText = "0s" => NextRequest
-            r#"`http`: an answer has `Cache-Control: max-age` with this time; `"0s"`: `no-store`. A cached answer outlives a reload."#,
-        pub(super) webhooks: Vec<WebhookConfig> = [],
-        pub(super) askers: AskersConfig = {},
-        pub(super) tls: Option<AuthorizerTls>,
-        pub(super) client_auth: ClientChecks = {},
-        pub(super) limits: AuthorizerLimits = {},
-        pub(super) policy: PolicyConfig as AskedPolicy = {} =>
-            r#"Every key of [`policy`](#policy) for this authorizer only, except `reject_with` and `evict_within`, which are errors here: the host has the connections. Keys that are absent have the value of `policy`. `judge = "chain"` needs `client_auth.trust_anchors`, because a question may lack issuers of the client."#,
+        tls.chain(self.client_auth.files()).chain(secrets).map(PathBuf::as_path).collect()
     }
 }
 
@@ -212,6 +180,10 @@ impl AuthorizerProtocol {
     }
 }
 
+/// The place of the certificate, whose default depends on the protocol.
+#[derive(Debug)]
+pub(super) struct QuestionCertificate;
+
 /// Where a question has the client's certificate. An authorizer reads no other place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CertificateSource {
@@ -312,14 +284,6 @@ table! {
     }
 }
 
-impl ClientChecks {
-    /// Whether keygate verifies clients itself.
-    #[must_use]
-    pub fn has_cas(&self) -> bool {
-        self.trust_anchors.is_some() || !self.cas.is_empty()
-    }
-}
-
 impl AuthorizerTls {
     /// The offers of an authorizer with this protocol to its hosts.
     #[must_use]
@@ -330,34 +294,6 @@ impl AuthorizerTls {
             key_exchange: &[],
             resumption: self.resumption,
         }
-    }
-}
-
-table! {
-    /// Checks of the client's certificate, in addition to the host's. The policy of the
-    /// authorizer has the rules by name.
-    #[derive(Clone, PartialEq, Eq)]
-    pub struct ClientChecks "", check {
-        pub mode: ClientAuthMode = "required" => NextRequest
-            "`optional`: a client without a certificate is `unchecked`, for which `on_unchecked` must be `flag` or `header`. A certificate whose key cannot be checked is denied.",
-        pub trust_anchors: Option<PathBuf> => NextRequest
-            "PEM: the CAs whose clients are accepted. keygate then verifies chain, dates and CRLs of what the host sends, with each question. The file may hold intermediates, because most hosts send the leaf alone.",
-        pub cas: Vec<BoundCa> = [] => NextRequest
-            "As [`services.client_auth.cas`](#servicesclient_authcas).",
-        pub intermediates: Option<PathBuf> => NextRequest
-            "PEM: further intermediate CAs. They complete the chains of clients, and their CRLs are accepted.",
-        pub crls: Vec<CrlConfig> = [] => NextRequest
-            "As [`services.client_auth.crls`](#servicesclient_auth).",
-        pub expired_crl: ExpiredCrl = "reject" => NextRequest
-            "As [`services.client_auth.expired_crl`](#servicesclient_auth).",
-        pub revocation: RevocationDepth = "path" => NextRequest
-            "As [`services.client_auth.revocation`](#servicesclient_auth).",
-        pub accept_server_auth_until: Option<SystemTime> as Option<Until> => NextRequest
-            "As [`services.client_auth.accept_server_auth_until`](#servicesclient_auth).",
-        pub max_new_hits: Option<usize> => NextRequest
-            "As [`services.client_auth.max_new_hits`](#servicesclient_auth).",
-        pub(super) allow: Option<Arc<AllowRules>> => NextRequest
-            r#"The clients for which the answer is "allow", if their keys are accepted. As [`services.client_auth.allow`](#servicesclient_authallow)."#,
     }
 }
 

@@ -64,7 +64,8 @@ impl Key {
     /// Gives all keys of a table that is used twice the effect of a reload of this place.
     pub(super) fn with(mut self, reload: Reload) -> Self {
         if let Some(table) = self.form.table_mut() {
-            table.keys.iter_mut().for_each(|key| key.reload = reload);
+            let keys = std::mem::take(&mut table.keys);
+            table.keys = keys.into_iter().map(|key| key.with(reload)).collect();
         }
         Self { reload, ..self }
     }

@@ -68,10 +68,7 @@ impl ServiceConfig {
         let own = own.chain(alternative.flat_map(|it| [&it.certificate, &it.private_key]));
         let own = own.chain(&self.tls.ticket_secret);
         let own = own.chain(self.policy.signing_keys().iter().map(|key| &key.file));
-        let ClientAuthConfig { trust_anchors, cas, intermediates, crls, .. } = &self.client_auth;
-        let cas = trust_anchors.iter().chain(cas.iter().map(|ca| &ca.file));
-        let crls = crls.iter().map(|crl| &crl.path);
-        let mut files: Vec<&PathBuf> = own.chain(cas).chain(intermediates).chain(crls).collect();
+        let mut files: Vec<&PathBuf> = own.chain(self.client_auth.files()).collect();
         if let Some(tls) = &self.upstream.tls {
             files.push(&tls.trust_anchors);
             files.extend(tls.certificate.iter().chain(&tls.private_key));
@@ -110,11 +107,11 @@ impl Takes for ProxyPeers {
 }
 
 table! {
-    /// The verification of the clients of a service.
-    #[derive(Clone, PartialEq, Eq)]
+    /// The verification of the clients of a service or an authorizer.
+    #[derive(Clone, Default, PartialEq, Eq)]
     pub struct ClientAuthConfig "" {
         pub trust_anchors: Option<PathBuf> => AtOnce
-            "PEM: the CAs whose clients are accepted, and [pinned certificates](policy.md#trust-anchors) of clients. A CA outside its validity is not used. Required without `cas`.",
+            "PEM: the CAs whose clients are accepted, and [pinned certificates](policy.md#trust-anchors) of clients. A CA outside its validity is not used. A service needs this key or `cas`.",
         /// The CAs that may vouch for some names only.
         pub cas: Vec<BoundCa> = [],
         pub mode: ClientAuthMode = "required" => AtOnce
@@ -122,7 +119,7 @@ table! {
         pub crls: Vec<CrlConfig> = [] => AtOnce
             "Files with CRLs, 128 MiB each at most: one CRL in DER, or any number in PEM. `{ path = \"clients.crl\", source = [\"http://pki.example.com/clients.crl\"] }` is a file that [`keygate fetch`](fetch.md#crls) downloads. Comments outside of the PEM sections are ignored. Binary data and lines of base64 there, and a section with another label than `X509 CRL` and `CERTIFICATE`, are an error. If there are any, the issuer of each client needs one. They are [verified when they are loaded](policy.md#revocation-lists).",
         pub intermediates: Option<PathBuf> => AtOnce
-            "PEM: intermediate CAs whose CRLs are accepted. Each must have been issued by a CA in `trust_anchors` or by another one in the file. Clients present their intermediates themselves.",
+            "PEM: intermediate CAs whose CRLs are accepted. Each must have been issued by a CA in `trust_anchors` or by another one in the file. Clients of a service present their intermediates themselves.",
         pub expired_crl: ExpiredCrl = "reject" => AtOnce
             "Handling of an expired CRL. `reject`: a new one does not replace one in use, and one in use rejects its clients, after a start too. `accept`: it is used, with a warning.",
         pub revocation: RevocationDepth = "path" => AtOnce
@@ -133,6 +130,20 @@ table! {
             "Maximum number of recently admitted clients that a change may newly reject. An update of CAs or CRLs above it [waits](policy.md#an-update-that-rejects-many-clients) for `keygate service accept`; a configuration above it is rejected.",
         /// Rules by name; `None` admits every client of the CAs.
         pub allow: Option<Arc<AllowRules>>,
+    }
+}
+
+impl ClientAuthConfig {
+    /// Whether there are CAs. An authorizer without any trusts the verification of the host.
+    #[must_use]
+    pub fn has_cas(&self) -> bool {
+        self.trust_anchors.is_some() || !self.cas.is_empty()
+    }
+
+    /// The paths of the files with CAs and CRLs.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        let cas = self.trust_anchors.iter().chain(self.cas.iter().map(|ca| &ca.file));
+        cas.chain(&self.intermediates).chain(self.crls.iter().map(|crl| &crl.path))
     }
 }
 

@@ -57,11 +57,12 @@ impl CredentialSource {
         let (files, clients) = (self.config.files(), self.credentials.clients.get());
         let mut content = Content::default();
         content.add(env!("CARGO_PKG_VERSION")).add(files.name).add(judging);
-        let policy = Policy { allow: None, ..files.policy.clone() };
-        let checks = (files.mode, files.revocation, files.accept_server_auth_until);
-        content.add(format!("{policy:?} {checks:?} {:?}", files.expired_crl));
+        let policy = Policy { allow: None, ..files.policy.decisions.clone() };
+        let checks =
+            (files.clients.mode, files.clients.revocation, files.clients.accept_server_auth_until);
+        content.add(format!("{policy:?} {checks:?} {:?}", files.clients.expired_crl));
         content.add(files.rules().map(AllowRules::digest).unwrap_or_default());
-        for ca in files.bound_cas {
+        for ca in &files.clients.cas {
             content.add(ca.bounds.digest());
         }
         for (key, sha256) in clients.cas.digests() {
@@ -70,7 +71,7 @@ impl CredentialSource {
         for (sha256, _) in clients.crls.files() {
             content.add(sha256);
         }
-        if files.expired_crl == ExpiredCrl::Reject {
+        if files.clients.expired_crl == ExpiredCrl::Reject {
             let now = unix_time::now();
             let lists = clients.crls.lists().into_iter();
             let expired = lists.filter(|(list, _)| list.next_update <= now).count();

@@ -60,7 +60,7 @@ impl UnitFiles for SigningKeys {
     const UNIT: CredentialUnit = CredentialUnit::SigningKeys;
 
     fn paths(files: CredentialFiles<'_>) -> Vec<PathBuf> {
-        files.signing_keys.iter().map(|key| key.file.clone()).collect()
+        files.policy.signing_keys().iter().map(|key| key.file.clone()).collect()
     }
 
     /// Reads the keys. `before` are the keys in use; none at a start.
@@ -74,7 +74,7 @@ impl UnitFiles for SigningKeys {
         now: SystemTime,
     ) -> Result<Self, LoadErrors> {
         let (now, mut exposed, mut keys) = (unix_time::seconds(now), Vec::new(), Vec::new());
-        for configured in files.signing_keys {
+        for configured in files.policy.signing_keys() {
             let file = ServiceFile { files, key: SIGNING_KEYS, path: &configured.file };
             let read = private_key::read(file.path, MAX_FILE).map_err(|it| file.error(it))?;
             exposed.extend(read.exposed);
@@ -109,7 +109,7 @@ impl UnitFiles for SigningKeys {
         }
         let ends = before.keys.iter().skip(1).map(|next| next.from + PUBLISHED_AFTER);
         for (key, end) in before.keys.iter().zip(ends.chain([u64::MAX])) {
-            let is_needed = key.from <= now && now < end && !files.signing_keys.is_empty();
+            let is_needed = key.from <= now && now < end && !files.policy.signing_keys().is_empty();
             if is_needed && !keys.iter().any(|kept| kept.id == key.id) {
                 return Err(rejected(key, STILL_NEEDED));
             }

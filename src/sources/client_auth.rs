@@ -102,7 +102,7 @@ impl ClientAuth {
         let Some(anchors) = &self.cas.trust_anchors else { return false };
         let has_pin = anchors.with_kind().any(|(_, kind)| kind == AnchorKind::Pin);
         let mut cas = anchors.with_kind().map(|(ca, _)| ca).chain(&self.cas.intermediates);
-        !files.crls.is_empty() && !has_pin && !cas.any(|ca| self.crls.cover(ca))
+        !files.clients.crls.is_empty() && !has_pin && !cas.any(|ca| self.crls.cover(ca))
     }
 
     /// Reads all files that `client_auth` names. CRLs are verified only if there are usable CAs.
@@ -139,17 +139,18 @@ impl ClientAuth {
     pub(crate) fn verifier(&self, files: CredentialFiles<'_>) -> Option<ClientVerifier> {
         let verifier = ClientVerifier::new(Arc::clone(self.cas.trust_anchors.as_ref()?));
         let crls = Arc::clone(&self.crls);
-        let mut verifier = verifier.with_crls(crls, files.expired_crl, files.revocation);
-        if !files.bound_cas.is_empty() {
+        let mut verifier =
+            verifier.with_crls(crls, files.clients.expired_crl, files.clients.revocation);
+        if !files.clients.cas.is_empty() {
             verifier = verifier.with_bound_cas(self.cas.bound(files));
         }
-        if let Some(until) = files.accept_server_auth_until {
+        if let Some(until) = files.clients.accept_server_auth_until {
             verifier = verifier.accept_server_auth_until(until);
         }
         if files.is_authorizer {
             verifier = verifier.with_intermediates(self.cas.intermediates.clone());
         }
-        Some(match files.mode {
+        Some(match files.clients.mode {
             ClientAuthMode::Optional => verifier.allow_unauthenticated(),
             ClientAuthMode::Required => verifier,
         })
@@ -224,7 +225,7 @@ fn last_good_cas(files: CredentialFiles<'_>, known: KnownClients<'_>) -> Option<
 }
 
 fn crl_files(files: CredentialFiles<'_>) -> impl Iterator<Item = ServiceFile<'_>> {
-    files.crls.iter().map(move |crl| ServiceFile { files, key: CRLS, path: &crl.path })
+    files.clients.crls.iter().map(move |crl| ServiceFile { files, key: CRLS, path: &crl.path })
 }
 
 /// Reads and verifies the CRLs. Returns those to use, whether they cover all that cannot be used,
@@ -234,11 +235,11 @@ fn read_crls(
     cas: &ClientCas,
     known: KnownClients<'_>,
 ) -> (Crls, bool, Vec<LoadError>) {
-    let Some(issuers) = cas.issuers.as_deref().filter(|_| !files.crls.is_empty()) else {
+    let Some(issuers) = cas.issuers.as_deref().filter(|_| !files.clients.crls.is_empty()) else {
         return (Crls::default(), true, Vec::new());
     };
     let kept = known.copies.map(|kept| kept.crls(issuers, known.marks));
-    let mut loader = CrlLoader::new(issuers, files.expired_crl, known.marks, known.now);
+    let mut loader = CrlLoader::new(issuers, files.clients.expired_crl, known.marks, known.now);
     loader.in_use = known.in_use.map(|in_use| in_use.crls.as_ref()).or(kept.as_ref());
     loader.is_reload = known.is_reload;
     let mut errors = Vec::new();

@@ -16,6 +16,7 @@ use super::gate::{AcceptError, Acceptance, Gate};
 use super::last_good::LastGood;
 use super::load_errors::LoadErrors;
 use super::service_file::ServiceFile;
+use crate::config::ClientAuthConfig;
 use crate::sources::check::dry_run::{DryRun, NewHits};
 use crate::sources::failure::{Failure, ReadError};
 use crate::sources::load_error::LoadError;
@@ -67,7 +68,7 @@ pub(super) fn load_clients(
     (service, gates): (usize, &mut ClientGates),
     context: LoadContext<'_>,
 ) -> Result<(LastGood<ClientAuth>, Option<LoadErrors>), LoadErrors> {
-    let paths = files.of_clients();
+    let paths: Vec<_> = files.clients.files().cloned().collect();
     let with_copies = KnownClients { copies: Some(&context.state.credentials), ..known };
     let is_first = known.in_use.is_none();
     let in_use = match known.in_use {
@@ -122,7 +123,7 @@ impl ClientUpdate<'_> {
         read: impl Fn(Attempt) -> ReadClients,
     ) -> Result<ClientAuth, PartialUpdate> {
         let (usable, mut errors) = read(Attempt::All);
-        let Some(limit) = self.files.max_new_hits else {
+        let Some(limit) = self.files.clients.max_new_hits else {
             self.gates.gates.clear();
             return PartialUpdate::result((usable, errors));
         };
@@ -195,7 +196,7 @@ impl ClientUpdate<'_> {
         let update = WaitingReport {
             path: Some(part.0.display().to_string()),
             without_crls: after.lacks_every_crl(self.files),
-            ..WaitingReport::new(sha256.clone(), hits, self.files.max_new_hits)
+            ..WaitingReport::new(sha256.clone(), hits, self.files.clients.max_new_hits)
         };
         let of_file = self.gates.gates.get(&(part.0.clone(), Box::default()));
         let waited = of_file.and_then(Gate::waiting).cloned();
@@ -224,16 +225,16 @@ impl ClientUpdate<'_> {
 }
 
 impl ClientGates {
-    /// The gates of a new source: of the updates of the files at `paths` that were `waiting`.
+    /// The gates of a new source: of the updates of the files of `clients` that were `waiting`.
     pub(super) fn new<'a>(
         waiting: impl Iterator<Item = &'a WaitingReport>,
-        paths: &[PathBuf],
+        clients: &ClientAuthConfig,
     ) -> Self {
         let mut waiting: Vec<_> = waiting.collect();
         // The update with the most new hits counts, if there are several of one file.
         waiting.sort_by_key(|report| report.new_hits);
         let gates = waiting.into_iter().filter_map(|report| {
-            let path = paths.iter().find(|path| report.is_of(path))?;
+            let path = clients.files().find(|path| report.is_of(path))?;
             Some((
                 (path.clone(), Box::default()),
                 Gate::new(GuardFile::Service, Some(report.clone())),

@@ -1,18 +1,16 @@
 //! The certificate and key files of a service, an authorizer or the readers, and how they are used.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use keygate_core::guard::{AllowRules, Policy};
+use keygate_core::guard::AllowRules;
 use keygate_core::tls::CertificateRole;
 
+use super::client_keys::{CAS, TRUST_ANCHORS};
 use crate::config::{
-    AuthorizerConfig, BoundCa, ClientAuthMode, Config, CredentialOwner, CrlConfig, ExpiredCrl,
-    OpenAccess, PolicyConfig, Protocol, ReadersTls, RevocationDepth, ServiceConfig,
-    SigningKeyConfig, TlsConfig, UpstreamTlsConfig, WebhookConfig,
+    AuthorizerConfig, ClientAuthConfig, Config, CredentialOwner, OpenAccess, PolicyConfig,
+    Protocol, ReadersTls, ServiceConfig, TlsConfig, UpstreamTlsConfig, WebhookConfig,
 };
-use crate::sources::client_keys::{CAS, TRUST_ANCHORS};
 
 /// The configuration key that names the files with the keys that sign assertions.
 pub(super) const SIGNING_KEYS: &str = "policy.assertion.signing_keys";
@@ -21,41 +19,23 @@ pub(super) const SIGNING_KEYS: &str = "policy.assertion.signing_keys";
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CredentialFiles<'a> {
     pub(super) name: &'a str,
+    pub(super) is_authorizer: bool,
     /// Certificate and private key for TLS; an authorizer may have none.
     pub(super) server: Option<(&'a Path, &'a Path)>,
-    /// The alternative certificate and its private key.
-    pub(super) alternative: Option<(&'a Path, &'a Path)>,
     /// The settings of a service towards its clients.
     pub(super) tls: Option<&'a TlsConfig>,
-    /// The secrets of shared session tickets.
-    pub(super) ticket_secret: Option<&'a Path>,
     /// Names that the certificate should have.
     pub(super) server_names: &'a [String],
     /// The CAs of the peers that ask an authorizer.
     pub(super) asker_ca: Option<&'a Path>,
     /// The webhooks of step-ca, each with the file of its secret.
     pub(super) webhooks: &'a [WebhookConfig],
-    /// The keys that sign assertions.
-    pub(super) signing_keys: &'a [SigningKeyConfig],
-    /// The CAs of clients; an authorizer may trust the verification of the host instead.
-    pub(super) trust_anchors: Option<&'a Path>,
-    /// The CAs of clients that may vouch for some names only.
-    pub(super) bound_cas: &'a [BoundCa],
-    /// The decision for each verdict, and the rules by name.
-    pub(super) policy: &'a Policy,
-    /// Whether the process may run with a compromised key of the table.
-    pub(crate) allow_compromised_own_key: bool,
+    /// The CAs and CRLs of clients; an authorizer may trust the verification of the host instead.
+    pub(super) clients: &'a ClientAuthConfig,
+    pub(crate) policy: &'a PolicyConfig,
     /// Whether peers may connect that no setting names. A service identifies each client itself.
     pub(super) open_access: Option<OpenAccess>,
-    pub(super) intermediates: Option<&'a Path>,
-    pub(super) crls: &'a [CrlConfig],
-    pub(super) expired_crl: ExpiredCrl,
-    pub(super) mode: ClientAuthMode,
-    pub(super) revocation: RevocationDepth,
-    pub(super) accept_server_auth_until: Option<SystemTime>,
-    pub(super) max_new_hits: Option<usize>,
     pub(super) upstream: Option<(&'a UpstreamTlsConfig, Protocol)>,
-    pub(super) is_authorizer: bool,
 }
 
 impl CredentialFiles<'_> {
@@ -74,20 +54,20 @@ impl CredentialFiles<'_> {
 impl<'a> CredentialFiles<'a> {
     /// The rules by name.
     pub(super) fn rules(&self) -> Option<&'a AllowRules> {
-        self.policy.allow.as_deref()
+        self.policy.decisions.allow.as_deref()
+    }
+
+    /// The alternative certificate and its private key.
+    pub(super) fn alternative(&self) -> Option<(&'a Path, &'a Path)> {
+        let alternative = self.tls?.alternative.as_ref()?;
+        Some((&alternative.certificate, &alternative.private_key))
     }
 
     /// The files with the CAs of clients, each with the configuration key that names it.
     pub(super) fn cas(&self) -> impl Iterator<Item = (&'static str, &'a Path)> + use<'a> {
-        let unbound = self.trust_anchors.map(|path| (TRUST_ANCHORS, path));
-        let bound = self.bound_cas.iter().map(|ca| (CAS, ca.file.as_path()));
-        unbound.into_iter().chain(bound)
-    }
-
-    /// The files with the CAs and CRLs of clients.
-    pub(super) fn of_clients(&self) -> Vec<PathBuf> {
-        let cas = self.cas().map(|(_, path)| path).chain(self.intermediates);
-        cas.map(Path::to_owned).chain(self.crls.iter().map(|crl| crl.path.clone())).collect()
+        let unbound = self.clients.trust_anchors.iter().map(|path| (TRUST_ANCHORS, path.as_path()));
+        let bound = self.clients.cas.iter().map(|ca| (CAS, ca.file.as_path()));
+        unbound.chain(bound)
     }
 
     /// The configuration key that names the file with the certificates of `role`.
@@ -109,10 +89,10 @@ impl<'a> CredentialFiles<'a> {
     pub(super) fn path_of(&self, role: CertificateRole) -> Option<&'a Path> {
         match role {
             CertificateRole::AlternativeServer => {
-                self.alternative.map(|(certificate, _)| certificate)
+                self.alternative().map(|(certificate, _)| certificate)
             }
             CertificateRole::Assertion => None,
-            CertificateRole::Intermediate => self.intermediates,
+            CertificateRole::Intermediate => self.clients.intermediates.as_deref(),
             CertificateRole::Server => self.server.map(|(certificate, _)| certificate),
             CertificateRole::TrustAnchor => {
                 let mut paths = self.cas().map(|(_, path)| path).chain(self.asker_ca);
@@ -132,9 +112,18 @@ impl<'a> CredentialFiles<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum CredentialTable {
     Authorizer(Arc<AuthorizerConfig>),
-    /// TLS towards readers, and the global policy for its own key.
-    Readers(Arc<(ReadersTls, PolicyConfig)>),
+    Readers(Arc<ReadersTable>),
     Service(Arc<ServiceConfig>),
+}
+
+/// The address for readers, which are verified and judged like the askers of an authorizer.
+#[derive(Debug, PartialEq)]
+pub(crate) struct ReadersTable {
+    tls: ReadersTls,
+    /// The global policy without assertions, for its own key.
+    policy: PolicyConfig,
+    /// No CAs of clients.
+    clients: ClientAuthConfig,
 }
 
 impl CredentialTable {
@@ -143,104 +132,55 @@ impl CredentialTable {
         let services = config.services.iter().map(|it| Self::Service(Arc::new(it.clone())));
         let authorizers =
             config.authorizers.iter().map(|it| Self::Authorizer(Arc::new(it.clone())));
-        let readers = config.admin.readers.iter().flat_map(|it| &it.tls);
-        let readers =
-            readers.map(|it| Self::Readers(Arc::new((it.clone(), config.policy.clone()))));
+        let readers = config.admin.readers.iter().flat_map(|it| &it.tls).map(|tls| {
+            let policy = PolicyConfig { assertion: None, ..config.policy.clone() };
+            let clients = ClientAuthConfig::default();
+            Self::Readers(Arc::new(ReadersTable { tls: tls.clone(), policy, clients }))
+        });
         services.chain(authorizers).chain(readers).collect()
     }
 
     pub(crate) fn files(&self) -> CredentialFiles<'_> {
         match self {
-            Self::Authorizer(config) => files_of_authorizer(config),
-            Self::Readers(config) => files_of_readers(config),
-            Self::Service(config) => files_of_service(config),
+            Self::Authorizer(config) => CredentialFiles {
+                name: &config.name,
+                is_authorizer: true,
+                server: config.tls.as_ref().map(|it| (&*it.certificate, &*it.private_key)),
+                tls: None,
+                server_names: &[],
+                asker_ca: config.tls.as_ref().and_then(|it| it.client_ca.as_deref()),
+                webhooks: &config.webhooks,
+                clients: &config.client_auth,
+                policy: &config.policy,
+                open_access: config.open_access(),
+                upstream: None,
+            },
+            Self::Readers(readers) => CredentialFiles {
+                name: ReadersTls::NAME,
+                is_authorizer: true,
+                server: Some((&readers.tls.certificate, &readers.tls.private_key)),
+                tls: None,
+                server_names: &[],
+                asker_ca: Some(&readers.tls.client_ca),
+                webhooks: &[],
+                clients: &readers.clients,
+                policy: &readers.policy,
+                open_access: None,
+                upstream: None,
+            },
+            Self::Service(config) => CredentialFiles {
+                name: &config.name,
+                is_authorizer: false,
+                server: Some((&config.tls.certificate, &config.tls.private_key)),
+                tls: Some(&config.tls),
+                server_names: &config.server_names,
+                asker_ca: None,
+                webhooks: &[],
+                clients: &config.client_auth,
+                policy: &config.policy,
+                open_access: None,
+                upstream: config.upstream.tls.as_ref().map(|tls| (tls, config.protocol)),
+            },
         }
-    }
-}
-
-fn files_of_service(config: &ServiceConfig) -> CredentialFiles<'_> {
-    let clients = &config.client_auth;
-    CredentialFiles {
-        name: &config.name,
-        server: Some((&config.tls.certificate, &config.tls.private_key)),
-        alternative: config.tls.alternative.as_ref().map(|it| (&*it.certificate, &*it.private_key)),
-        tls: Some(&config.tls),
-        ticket_secret: config.tls.ticket_secret.as_deref(),
-        server_names: &config.server_names,
-        asker_ca: None,
-        webhooks: &[],
-        signing_keys: config.policy.signing_keys(),
-        trust_anchors: clients.trust_anchors.as_deref(),
-        bound_cas: &clients.cas,
-        policy: &config.policy.decisions,
-        allow_compromised_own_key: config.policy.allow_compromised_own_key,
-        open_access: None,
-        intermediates: clients.intermediates.as_deref(),
-        crls: &clients.crls,
-        expired_crl: clients.expired_crl,
-        mode: clients.mode,
-        revocation: clients.revocation,
-        accept_server_auth_until: clients.accept_server_auth_until,
-        max_new_hits: clients.max_new_hits,
-        upstream: config.upstream.tls.as_ref().map(|tls| (tls, config.protocol)),
-        is_authorizer: false,
-    }
-}
-
-fn files_of_authorizer(config: &AuthorizerConfig) -> CredentialFiles<'_> {
-    let (tls, clients) = (config.tls.as_ref(), &config.client_auth);
-    CredentialFiles {
-        name: &config.name,
-        server: tls.map(|tls| (tls.certificate.as_path(), tls.private_key.as_path())),
-        alternative: None,
-        tls: None,
-        ticket_secret: None,
-        server_names: &[],
-        asker_ca: tls.and_then(|tls| tls.client_ca.as_deref()),
-        webhooks: &config.webhooks,
-        signing_keys: config.policy.signing_keys(),
-        trust_anchors: clients.trust_anchors.as_deref(),
-        bound_cas: &clients.cas,
-        policy: &config.policy.decisions,
-        allow_compromised_own_key: config.policy.allow_compromised_own_key,
-        open_access: config.open_access(),
-        intermediates: clients.intermediates.as_deref(),
-        crls: &clients.crls,
-        expired_crl: clients.expired_crl,
-        mode: clients.mode,
-        revocation: clients.revocation,
-        accept_server_auth_until: clients.accept_server_auth_until,
-        max_new_hits: clients.max_new_hits,
-        upstream: None,
-        is_authorizer: true,
-    }
-}
-
-/// Readers are verified and judged like the askers of an authorizer.
-fn files_of_readers((tls, policy): &(ReadersTls, PolicyConfig)) -> CredentialFiles<'_> {
-    CredentialFiles {
-        name: ReadersTls::NAME,
-        server: Some((&tls.certificate, &tls.private_key)),
-        alternative: None,
-        tls: None,
-        ticket_secret: None,
-        server_names: &[],
-        asker_ca: Some(&tls.client_ca),
-        webhooks: &[],
-        signing_keys: &[],
-        trust_anchors: None,
-        bound_cas: &[],
-        policy: &policy.decisions,
-        allow_compromised_own_key: policy.allow_compromised_own_key,
-        open_access: None,
-        intermediates: None,
-        crls: &[],
-        expired_crl: ExpiredCrl::Reject,
-        mode: ClientAuthMode::Required,
-        revocation: RevocationDepth::Path,
-        accept_server_auth_until: None,
-        max_new_hits: None,
-        upstream: None,
-        is_authorizer: true,
     }
 }

@@ -94,8 +94,8 @@ impl Source for CredentialSource {
         let mut crl_marks = context.state.crls.marks(files.name, own, &configured);
         let in_use = before.map(|before| before.credentials.clients.get());
         let known_files = before.map(|before| (&before.credentials, before.config.files()));
-        let paths = files.of_clients();
-        let has_same_files = known_files.is_some_and(|(_, known)| known.of_clients() == paths);
+        let has_same_files =
+            known_files.is_some_and(|(_, known)| known.clients.files().eq(files.clients.files()));
         let removed = context.state.rollback.removed_services(&configured);
         let known = KnownClients {
             in_use,
@@ -108,10 +108,10 @@ impl Source for CredentialSource {
         };
         let mut gates = match before {
             Some(before) if has_same_files => before.gates.clone(),
-            Some(before) => ClientGates::new(before.gates.waiting(), &paths),
+            Some(before) => ClientGates::new(before.gates.waiting(), files.clients),
             None => {
                 let waiting = context.state.rollback.waiting_files(files.name, &configured);
-                ClientGates::new(waiting, &paths)
+                ClientGates::new(waiting, files.clients)
             }
         };
         let clients = load_clients(files, known, has_same_files, (id, &mut gates), context);
@@ -120,7 +120,7 @@ impl Source for CredentialSource {
         if let Some(before) = before
             && !credentials.clients.get().changed_since(before.credentials.clients.get()).is_empty()
         {
-            gates.untried = context.dry_run.untried(Some(before.id), files.max_new_hits);
+            gates.untried = context.dry_run.untried(Some(before.id), files.clients.max_new_hits);
         }
         credentials.crls().raise(&mut crl_marks);
         let mut source = Self {
@@ -187,7 +187,7 @@ impl CredentialSource {
     /// When clients are next rejected because a CRL expires, in seconds since the Unix epoch.
     /// `None` if expired CRLs are accepted or no CRL is left that expires.
     fn next_crl_expiry(&self) -> Option<u64> {
-        match self.config.files().expired_crl {
+        match self.config.files().clients.expired_crl {
             ExpiredCrl::Accept => None,
             ExpiredCrl::Reject => self.credentials.crls().next_update_after(self.crls_checked_at),
         }

@@ -83,7 +83,7 @@ impl CredentialSource {
         let [guard_before, guard] = guards;
         let judges = [before.judge(guard_before), self.judge(guard)];
         let (hits, recent) = dry_run.new_hits_of_configuration(before.id, judges);
-        if let Some(allowed) = files.max_new_hits.filter(|allowed| hits.count > *allowed) {
+        if let Some(allowed) = files.clients.max_new_hits.filter(|allowed| hits.count > *allowed) {
             let (owner, hits) = (files.owner(), (hits.count, client_list(&hits.clients)));
             return Err(LoadError::NewHits { owner, hits, recent, allowed });
         }
@@ -91,7 +91,7 @@ impl CredentialSource {
     }
 
     fn judge<'a>(&'a self, guard: &'a Guard) -> Judge<'a> {
-        (guard, self.config.files().policy, self.credentials.client_verifier.as_deref())
+        (guard, &self.config.files().policy.decisions, self.credentials.client_verifier.as_deref())
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct OwnPair<const ALTERNATIVE: bool>(pub(super) Option<KeyPair>);
 
 impl<const ALTERNATIVE: bool> OwnPair<ALTERNATIVE> {
     fn of(files: CredentialFiles<'_>) -> Option<(&Path, &Path)> {
-        if ALTERNATIVE { files.alternative } else { files.server }
+        if ALTERNATIVE { files.alternative() } else { files.server }
     }
 }
 

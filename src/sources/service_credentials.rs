@@ -84,9 +84,9 @@ impl ServiceCredentials {
             client_verifier,
         };
         fn settings<'a>(files: CredentialFiles<'a>) -> impl PartialEq + use<'a> {
-            let cas = (files.trust_anchors, files.bound_cas, files.accept_server_auth_until);
-            let rules = files.rules().map(AllowRules::kinds);
-            (files.mode, files.expired_crl, files.revocation, rules, cas)
+            let (rules, it) = (files.rules().map(AllowRules::kinds), files.clients);
+            let cas = (&it.trust_anchors, &it.cas, it.accept_server_auth_until);
+            (it.mode, it.expired_crl, it.revocation, rules, cas)
         }
         match before {
             Some((before, files_before))
@@ -131,7 +131,7 @@ impl ServiceCredentials {
     pub(super) fn configured(&self, files: CredentialFiles<'_>) -> Vec<CredentialUnit> {
         let clients = [
             (CredentialUnit::ClientCa, files.cas().next().is_some()),
-            (CredentialUnit::Crls, !files.crls.is_empty()),
+            (CredentialUnit::Crls, !files.clients.crls.is_empty()),
         ];
         let others = self.units().map(|it| (it.unit, !it.paths.is_empty()));
         let all = clients.into_iter().chain(others);

@@ -32,7 +32,7 @@ impl ServiceFile<'_> {
         let has_source = |crl: &CrlConfig| crl.path == self.path && !crl.sources.is_empty();
         read_bounded(self.path, max_size).map_err(|error| {
             let is_missing = error.kind() == io::ErrorKind::NotFound;
-            if is_missing && self.files.crls.iter().any(has_source) {
+            if is_missing && self.files.clients.crls.iter().any(has_source) {
                 return self.error(CredentialError::NotDownloaded(error));
             }
             self.error(error)

@@ -27,11 +27,13 @@ impl UnitFiles for Option<TicketSecretFile> {
     const UNIT: CredentialUnit = CredentialUnit::TicketSecret;
 
     fn paths(files: CredentialFiles<'_>) -> Vec<PathBuf> {
-        files.ticket_secret.into_iter().map(ToOwned::to_owned).collect()
+        files.tls.iter().filter_map(|tls| tls.ticket_secret.clone()).collect()
     }
 
     fn read(files: CredentialFiles<'_>, _: &Self, _: SystemTime) -> Result<Self, LoadErrors> {
-        let Some(path) = files.ticket_secret else { return Ok(None) };
+        let Some(path) = files.tls.and_then(|tls| tls.ticket_secret.as_deref()) else {
+            return Ok(None);
+        };
         let of_service = ServiceFile { files, key: "tls.ticket_secret", path };
         let file = private_key::read(path, MAX_SIZE).map_err(|source| of_service.error(source))?;
         let secrets = TicketSecrets::parse(&file.content);

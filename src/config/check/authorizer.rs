@@ -6,92 +6,72 @@ use keygate_core::guard::{Depth, JudgedAt};
 
 use super::service::optional_clients;
 use super::{Input, Taken, Takes, quoted};
-use crate::config::authorizer::{RawAuthorizer, RawHeader};
+use crate::config::authorizer::{QuestionCertificate, RawHeader};
 use crate::config::form::Form;
 use crate::config::{
-    AuthorizerConfig, AuthorizerProtocol, CertificateSource, ClientChecks, ListenAddress,
+    AuthorizerConfig, AuthorizerProtocol, CertificateSource, ClientAuthConfig, ListenAddress,
 };
 
 /// Maximum number of hyphens and underscores in a header with `ext-authz`. Each answer
 /// names every spelling of it for Envoy to remove: 63 with six hyphens.
 const MAX_SEPARATORS: usize = 6;
 
-impl Takes for AuthorizerConfig {
-    type Value = Self;
-
-    fn form() -> Form {
-        RawAuthorizer::form()
-    }
-
-    fn take(input: &Input<'_>) -> Taken<Self> {
-        let mut raw = RawAuthorizer::take(input)?;
-        raw.policy.decisions.allow = raw.client_auth.allow.take();
-        optional_clients(input, raw.client_auth.mode, &raw.policy.decisions);
+impl AuthorizerConfig {
+    /// Checks the authorizer, and adds the rules by name to its policy.
+    pub(in crate::config) fn check(&mut self, input: &Input<'_>) {
+        self.policy.decisions.allow.clone_from(&self.client_auth.allow);
+        optional_clients(input, self.client_auth.mode, &self.policy.decisions);
+        certificate_source(input, self.protocol, &self.certificate_from);
+        with_cas(input, &self.client_auth);
         // The issuers in a question are not enough: a client leaves out those that the host has
         // itself, HAProxy drops those that do not fit its buffer, and no host sends the trust
         // anchor.
-        if raw.policy.decisions.judge == Depth::Chain && !raw.client_auth.has_cas() {
+        if self.policy.decisions.judge == Depth::Chain && !self.client_auth.has_cas() {
             let problem = "judge = \"chain\" needs client_auth.trust_anchors or client_auth.cas, because a question may lack issuers of the client; set one, or set judge = \"leaf\" for this authorizer";
             input.report_at("policy.judge", problem);
         }
-        who_may_ask(input, &raw);
-        if raw.protocol == AuthorizerProtocol::ExtAuthz {
-            spellings(input, "policy.header", raw.policy.header.as_str());
-            if let Some(assertion) = &raw.policy.assertion {
+        who_may_ask(input, self);
+        if self.protocol == AuthorizerProtocol::ExtAuthz {
+            spellings(input, "policy.header", self.policy.header.as_str());
+            if let Some(assertion) = &self.policy.assertion {
                 spellings(input, "policy.assertion.header", assertion.header.as_str());
             }
         }
-        webhooks(input, &raw);
-        let is_http = raw.protocol == AuthorizerProtocol::Http;
-        let is_about_clients = raw.protocol.stage() == JudgedAt::Asked;
+        webhooks(input, self);
+        let is_http = self.protocol == AuthorizerProtocol::Http;
+        let is_about_clients = self.protocol.stage() == JudgedAt::Asked;
         for (key, has_effect) in [
             ("address_from", is_http),
             ("cache_for", is_http),
-            ("webhooks", raw.protocol == AuthorizerProtocol::StepCa),
+            ("webhooks", self.protocol == AuthorizerProtocol::StepCa),
             ("client_auth", is_about_clients),
             ("policy.assertion", is_about_clients),
         ] {
             if input.sets(key) && !has_effect {
-                let protocol = raw.protocol.as_str();
+                let protocol = self.protocol.as_str();
                 let problem = format!("has no effect with protocol = {protocol:?}; remove it");
                 input.report_at(key, problem);
             }
         }
         // No request follows a question about a key.
-        raw.policy.assertion = raw.policy.assertion.filter(|_| is_about_clients);
-        Ok(Self {
-            name: raw.name,
-            listen: raw.listen,
-            socket_mode: raw.socket_mode,
-            socket_group: raw.socket_group,
-            protocol: raw.protocol,
-            certificate_from: certificate_source(input, raw.protocol, raw.certificate_from)?,
-            address_from: raw.address_from,
-            cache_for: raw.cache_for,
-            webhooks: raw.webhooks,
-            askers: raw.askers,
-            tls: raw.tls,
-            client_auth: raw.client_auth,
-            limits: raw.limits,
-            policy: raw.policy,
-        })
+        self.policy.assertion.take_if(|_| !is_about_clients);
     }
 }
 
 /// Checks that the peers that may ask are named.
-fn who_may_ask(input: &Input<'_>, raw: &RawAuthorizer) {
-    match &raw.listen {
+fn who_may_ask(input: &Input<'_>, authorizer: &AuthorizerConfig) {
+    match &authorizer.listen {
         ListenAddress::Tcp(address) => {
             for key in ["socket_mode", "socket_group"].into_iter().filter(|key| input.sets(key)) {
                 let problem = "is of a Unix socket; remove it, or set listen = \"unix:/path\"";
                 input.report_at(key, problem);
             }
-            if !raw.askers.uids.is_empty() {
+            if !authorizer.askers.uids.is_empty() {
                 let problem = "the kernel reports user ids for Unix sockets only; use askers.from or tls.client_ca, or listen on \"unix:/path\"";
                 input.report_at("askers.uids", problem);
             }
-            let has_ca = raw.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
-            if raw.askers.from.0.is_empty() && !has_ca && !address.ip().is_loopback() {
+            let has_ca = authorizer.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+            if authorizer.askers.from.0.is_empty() && !has_ca && !address.ip().is_loopback() {
                 let problem = format!(
                     "{address} is not loopback, so every peer could ask about copied certificates; give tls.client_ca or askers.from"
                 );
@@ -99,12 +79,12 @@ fn who_may_ask(input: &Input<'_>, raw: &RawAuthorizer) {
             }
         }
         ListenAddress::Unix(_) => {
-            if !raw.askers.from.0.is_empty() {
+            if !authorizer.askers.from.0.is_empty() {
                 let problem =
                     "a Unix socket has no networks; use askers.uids, socket_mode and socket_group";
                 input.report_at("askers.from", problem);
             }
-            if raw.tls.is_some() {
+            if authorizer.tls.is_some() {
                 let problem = "a Unix socket needs no TLS; use askers.uids, socket_mode and socket_group, or listen on a TCP address";
                 input.report_at("tls", problem);
             }
@@ -113,14 +93,14 @@ fn who_may_ask(input: &Input<'_>, raw: &RawAuthorizer) {
 }
 
 /// Checks that step-ca is known by its webhooks, each with an id of its own.
-fn webhooks(input: &Input<'_>, raw: &RawAuthorizer) {
-    if raw.protocol == AuthorizerProtocol::StepCa && raw.webhooks.is_empty() {
+fn webhooks(input: &Input<'_>, authorizer: &AuthorizerConfig) {
+    if authorizer.protocol == AuthorizerProtocol::StepCa && authorizer.webhooks.is_empty() {
         let problem =
             "no webhook; `step ca provisioner webhook add` prints the id and the secret of one";
         input.report_at("webhooks", problem);
     }
     let mut ids = HashSet::new();
-    if !raw.webhooks.iter().all(|webhook| ids.insert(&webhook.id)) {
+    if !authorizer.webhooks.iter().all(|webhook| ids.insert(&webhook.id)) {
         input.report_at("webhooks", "two webhooks have one id; remove one of them");
     }
 }
@@ -137,40 +117,51 @@ fn spellings(input: &Input<'_>, key: &str, header: &str) {
     }
 }
 
-/// The source of the certificate in a question.
-fn certificate_source(
-    input: &Input<'_>,
-    protocol: AuthorizerProtocol,
-    source: Option<CertificateSource>,
-) -> Taken<CertificateSource> {
+/// Checks that questions of the protocol have the certificate in this place.
+fn certificate_source(input: &Input<'_>, protocol: AuthorizerProtocol, source: &CertificateSource) {
+    use AuthorizerProtocol::{Admission, ExtAuthz, Http, Spop, StepCa};
     let problem = match (protocol, source) {
-        (AuthorizerProtocol::ExtAuthz, None) => return Ok(CertificateSource::Attributes),
-        (AuthorizerProtocol::Spop, None) => return Ok(CertificateSource::Argument),
-        (AuthorizerProtocol::Admission | AuthorizerProtocol::StepCa, None) => {
-            return Ok(CertificateSource::Body);
-        }
-        (
-            AuthorizerProtocol::ExtAuthz,
-            Some(source @ (CertificateSource::Attributes | CertificateSource::Xfcc)),
-        ) => return Ok(source),
-        (AuthorizerProtocol::ExtAuthz, Some(_)) => {
+        (ExtAuthz, CertificateSource::Attributes | CertificateSource::Xfcc) => return,
+        (ExtAuthz, _) => {
             "protocol = \"ext-authz\" reads \"attributes\" or \"xfcc\"; write one of them"
         }
-        (AuthorizerProtocol::Http, None) => {
-            "the key is missing; name the one header that the host sets: \"client-cert\", \"xfcc\", \"traefik\", \"ingress-nginx\", or { header = \"X-SSL-Cert\", encoding = \"escaped-pem\", verify = \"X-SSL-Verify\" }"
-        }
-        (AuthorizerProtocol::Http, Some(CertificateSource::Attributes)) => {
+        (Http, CertificateSource::Attributes) => {
             "\"attributes\" are of protocol = \"ext-authz\"; name the one header that the host sets"
         }
-        (AuthorizerProtocol::Http, Some(source)) => return Ok(source),
-        (AuthorizerProtocol::Spop, Some(_)) => {
-            "protocol = \"spop\" always reads the argument cert; remove it"
-        }
-        (AuthorizerProtocol::Admission | AuthorizerProtocol::StepCa, Some(_)) => {
-            "the protocol always reads the body; remove it"
-        }
+        (Http, _) => return,
+        (Admission | Spop | StepCa, _) if !input.sets("certificate_from") => return,
+        (Spop, _) => "protocol = \"spop\" always reads the argument cert; remove it",
+        (Admission | StepCa, _) => "the protocol always reads the body; remove it",
     };
-    Err(input.report_at("certificate_from", problem))
+    input.report_at("certificate_from", problem);
+}
+
+impl Takes for QuestionCertificate {
+    const IS_OPTIONAL: bool = true;
+
+    type Value = CertificateSource;
+
+    fn form() -> Form {
+        CertificateSource::form()
+    }
+
+    fn take(input: &Input<'_>) -> Taken<CertificateSource> {
+        CertificateSource::take(input)
+    }
+
+    fn absent(authorizer: &Input<'_>, key: &str) -> Taken<CertificateSource> {
+        match authorizer.key::<AuthorizerProtocol>("protocol", None)? {
+            AuthorizerProtocol::Admission | AuthorizerProtocol::StepCa => {
+                Ok(CertificateSource::Body)
+            }
+            AuthorizerProtocol::ExtAuthz => Ok(CertificateSource::Attributes),
+            AuthorizerProtocol::Http => {
+                let problem = "the key is missing; name the one header that the host sets: \"client-cert\", \"xfcc\", \"traefik\", \"ingress-nginx\", or { header = \"X-SSL-Cert\", encoding = \"escaped-pem\", verify = \"X-SSL-Verify\" }";
+                Err(authorizer.report_at(key, problem))
+            }
+            AuthorizerProtocol::Spop => Ok(CertificateSource::Argument),
+        }
+    }
 }
 
 impl Takes for CertificateSource {
@@ -203,21 +194,12 @@ impl Takes for CertificateSource {
     }
 }
 
-impl ClientChecks {
-    /// Checks that keys about CAs come with CAs.
-    pub(in crate::config) fn check(&mut self, input: &Input<'_>) {
-        let needs = [
-            ("intermediates", self.intermediates.is_some()),
-            ("crls", !self.crls.is_empty()),
-            ("expired_crl", input.sets("expired_crl")),
-            ("revocation", input.sets("revocation")),
-            ("accept_server_auth_until", self.accept_server_auth_until.is_some()),
-        ];
-        for (key, _) in needs.into_iter().filter(|(_, is_set)| *is_set) {
-            if !self.has_cas() {
-                let problem = "needs trust_anchors or cas, the CAs whose clients are accepted; add one of them, or remove this key";
-                input.report_at(key, problem);
-            }
-        }
+/// Checks that keys about CAs come with CAs.
+fn with_cas(input: &Input<'_>, clients: &ClientAuthConfig) {
+    let keys = ["intermediates", "crls", "expired_crl", "revocation", "accept_server_auth_until"];
+    let keys = keys.map(|key| format!("client_auth.{key}"));
+    for key in keys.iter().filter(|key| !clients.has_cas() && input.sets(key)) {
+        let problem = "needs trust_anchors or cas, the CAs whose clients are accepted; add one of them, or remove this key";
+        input.report_at(key, problem);
     }
 }

@@ -16,7 +16,7 @@ impl ServiceConfig {
     /// Checks the service, and adds the rules by name to its policy.
     pub(in crate::config) fn check(&mut self, input: &Input<'_>) {
         let auth = &self.client_auth;
-        if auth.trust_anchors.is_none() && auth.cas.is_empty() {
+        if !auth.has_cas() {
             let problem = "the key is missing; name a file with the CAs of the clients, or add [[services.client_auth.cas]]";
             input.report_at("client_auth.trust_anchors", problem);
         }

@@ -30,7 +30,7 @@ impl Loader {
                 self.metrics.set_own_key_compromised(name, role, count);
             }
             for key in keys() {
-                if files.allow_compromised_own_key {
+                if files.policy.allow_compromised_own_key {
                     Warning::own_key(key).log();
                 } else {
                     errors.push(LoadError::OwnKey(Box::new(key.clone())));

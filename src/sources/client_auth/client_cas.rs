@@ -52,7 +52,11 @@ impl ClientCas {
     ) -> Result<Self, LoadErrors> {
         let file = |(key, path)| ServiceFile { files, key, path };
         let Some(first) = files.cas().next().map(file) else { return Ok(Self::default()) };
-        let below = files.intermediates.map(|path| file(("client_auth.intermediates", path)));
+        let below = files
+            .clients
+            .intermediates
+            .as_deref()
+            .map(|path| file(("client_auth.intermediates", path)));
         let kept = |file: ServiceFile<'_>, content: &[u8], anchors| {
             let (key, path) = (file.key, file.path.to_owned());
             CaFile { key, path, sha256: sha256(content), anchors }
@@ -68,7 +72,8 @@ impl ClientCas {
         });
         let (trusted, intermediates) = both(all(trusted), intermediates.transpose())?;
         let (mut copied, mut bound): (Vec<_>, Vec<_>) = trusted.into_iter().unzip();
-        let unbound = files.trust_anchors.map(|_| bound.remove(0)).unwrap_or_default();
+        let unbound =
+            files.clients.trust_anchors.as_deref().map(|_| bound.remove(0)).unwrap_or_default();
         let trust_anchors = TrustAnchors::from_files(unbound, bound);
         let trust_anchors = trust_anchors.map_err(|source| first.error(source))?;
         let (intermediates, more) = intermediates.unzip();
@@ -85,8 +90,10 @@ impl ClientCas {
     pub(crate) fn bound(&self, files: CredentialFiles<'_>) -> BoundCas {
         let mut bound = BoundCas::new(files.rules().map(AllowRules::kinds).unwrap_or_default());
         for (file, certificates) in self.by_file() {
-            let mut entries = files.bound_cas.iter().filter(|it| it.file == file.path).peekable();
-            if entries.peek().is_none() && files.trust_anchors != Some(&*file.path) {
+            let mut entries = files.clients.cas.iter().filter(|it| it.file == file.path).peekable();
+            if entries.peek().is_none()
+                && files.clients.trust_anchors.as_deref() != Some(&*file.path)
+            {
                 bound.bind(certificates, &Arc::default()); // no entry, no name
             }
             entries.for_each(|entry| bound.bind(certificates, &entry.bounds));

@@ -61,7 +61,8 @@ pub fn check_crl_candidate(
     let tables = CredentialTable::all(config);
     let owners: Vec<_> = tables.iter().map(CredentialTable::files).collect();
     let names: Vec<_> = owners.iter().map(|files| files.name).collect();
-    let readers = owners.iter().filter(|files| files.crls.iter().any(|crl| crl.path == path));
+    let readers =
+        owners.iter().filter(|files| files.clients.crls.iter().any(|crl| crl.path == path));
     let (mut most, mut unused) = (0, None::<Vec<(usize, CrlFileError)>>);
     for files in readers {
         let marks = state.marks(files.name, None, &names);
@@ -107,7 +108,7 @@ fn check(
     add(&mut loader, None);
     let in_use = loader.finish().crls;
     in_use.raise(&mut marks);
-    let mut loader = CrlLoader::new(issuers, files.expired_crl, &marks, now);
+    let mut loader = CrlLoader::new(issuers, files.clients.expired_crl, &marks, now);
     loader.in_use = Some(&in_use);
     add(&mut loader, Some(content));
     let update = loader.finish();

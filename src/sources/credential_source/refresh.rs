@@ -95,7 +95,7 @@ impl CredentialSource {
         let (changed, names) = self.credentials.replace_clients(clients, files);
         self.updated = (!changed.is_empty()).then_some(names);
         if !changed.is_empty() {
-            self.gates.untried = dry_run.untried(Some(self.id), files.max_new_hits);
+            self.gates.untried = dry_run.untried(Some(self.id), files.clients.max_new_hits);
         }
         changed
     }

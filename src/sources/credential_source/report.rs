@@ -177,7 +177,7 @@ impl CredentialSource {
         let crls = credentials.crls().lists().into_iter();
         let crl = crls.min_by_key(|(list, _)| list.next_update);
         let crl = crl.map(|(list, path)| Expiry::from_crl(self.name(), list.next_update, path));
-        let until = files.accept_server_auth_until;
+        let until = files.clients.accept_server_auth_until;
         let until = until.map(|until| Expiry::from_server_auth(self.name(), until));
         expiries.into_values().chain(crl).chain(until).collect()
     }

@@ -31,7 +31,7 @@ impl ServiceCredentials {
         warnings.extend(exposed.map(Warning::unsafe_permissions));
         let own = [
             ("tls.certificate", &self.server.get().0, files.server),
-            ("tls.alternative.certificate", &self.alternative.get().0, files.alternative),
+            ("tls.alternative.certificate", &self.alternative.get().0, files.alternative()),
         ];
         for (key, pair, paths) in own {
             let (Some(pair), Some((path, _))) = (pair, paths) else { continue };
@@ -52,7 +52,7 @@ impl ServiceCredentials {
         let is_ml_dsa = |it: &KeyAlgorithm| {
             matches!(it, KeyAlgorithm::MlDsa44 | KeyAlgorithm::MlDsa65 | KeyAlgorithm::MlDsa87)
         };
-        if let ([first, second], Some((path, _))) = (&*algorithms, files.alternative)
+        if let ([first, second], Some((path, _))) = (&*algorithms, files.alternative())
             && (first == second
                 || *first == KeyAlgorithm::Rsa
                 || (is_ml_dsa(second) && !is_ml_dsa(first)))
@@ -88,15 +88,16 @@ impl ServiceCredentials {
         let cas = &self.clients.get().cas;
         let of_clients = |ca: &_| cas.file_of(ca).map(|it| file(it.key, &it.path));
         let of_askers = |_: &_| files.asker_ca.map(|path| file("tls.client_ca", path));
-        let accepts_servers = files.accept_server_auth_until.is_some_and(|until| now < until);
+        let accepts_servers =
+            files.clients.accept_server_auth_until.is_some_and(|until| now < until);
         if let Some(anchors) = &cas.trust_anchors {
             warnings.extend(self.anchor_warnings(anchors, accepts_servers, now, &of_clients));
         }
         if let Some(anchors) = self.asker_ca.get() {
             warnings.extend(self.anchor_warnings(anchors, false, now, &of_askers));
         }
-        let is_checked = files.revocation == RevocationDepth::Path;
-        if let Some(path) = files.intermediates.filter(|_| is_checked) {
+        let is_checked = files.clients.revocation == RevocationDepth::Path;
+        if let Some(path) = files.clients.intermediates.as_deref().filter(|_| is_checked) {
             let file = file("client_auth.intermediates", path);
             let revoked = cas.intermediates.iter().filter(|ca| self.crls().revoke(ca));
             warnings.extend(revoked.map(|ca| {
@@ -110,7 +111,7 @@ impl ServiceCredentials {
             }));
         }
         warnings.extend(self.unbound_cas(files));
-        if files.accept_server_auth_until.is_some_and(|until| until <= now) {
+        if files.clients.accept_server_auth_until.is_some_and(|until| until <= now) {
             let owner = files.owner();
             let text = format!(
                 "{owner}: client_auth.accept_server_auth_until is in the past, so certificates for \
@@ -169,7 +170,7 @@ impl ServiceCredentials {
         let bound = cas.bound(files);
         let unbound = roots.iter().filter(|ca| !bound.binds(ca));
         let unbound: Vec<_> = unbound.map(|ca| CertificateSummary::new(ca).subject).collect();
-        let (path, first) = (files.trust_anchors?, unbound.first()?);
+        let (path, first) = (files.clients.trust_anchors.as_deref()?, unbound.first()?);
         if roots.len() < 2 {
             return None;
         }
@@ -196,9 +197,12 @@ impl ServiceCredentials {
     fn missing_crls(&self, files: CredentialFiles<'_>) -> Vec<Warning> {
         let cas = &self.clients.get().cas;
         let Some(trust_anchors) = &cas.trust_anchors else { return Vec::new() };
-        let intermediates =
-            files.intermediates.map(|path| file_of(files, "client_auth.intermediates", path));
-        if files.crls.is_empty() {
+        let intermediates = files
+            .clients
+            .intermediates
+            .as_deref()
+            .map(|path| file_of(files, "client_auth.intermediates", path));
+        if files.clients.crls.is_empty() {
             // An authorizer completes the paths of its clients with them.
             let unused = intermediates.filter(|_| !files.is_authorizer);
             let event = "intermediates have no effect without revocation lists";
@@ -207,7 +211,7 @@ impl ServiceCredentials {
             return unused.iter().map(|file| Warning::about_file(file, event, problem)).collect();
         }
         let is_root_of_others =
-            files.revocation == RevocationDepth::Leaf && intermediates.is_some();
+            files.clients.revocation == RevocationDepth::Leaf && intermediates.is_some();
         let is_outage = self.clients.get().lacks_every_crl(files);
         let missing = |file: &CertificateFile, ca: &CertificateDer<'_>| {
             if self.crls().cover(ca) {
