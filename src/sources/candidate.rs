@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use keygate_core::guard::{ExactList, NamedFilter};
 
-use super::check::check_filter;
+use super::check::check_content;
 use super::filter::read as read_filter;
 use super::gate;
 use super::list::{lost, read as read_list};
@@ -47,10 +47,11 @@ pub fn check_filter_candidate(
     let record = state.find(GuardFile::Filter, &config.name, current);
     let in_use = read_filter(&FilterConfig { path: current.to_owned(), ..config.clone() }).ok();
     // The filter itself is dropped.
-    let in_use = in_use.map(|it| (*it.file.filter.header(), it.file.filter.explained_entries()));
+    let in_use = in_use.map(|it| (*it.named.filter.header(), it.named.filter.explained_entries()));
     let watermark = in_use.as_ref().map(|(header, _)| Watermark::from_header(header));
     let watermark = watermark.max(record.map(FileRecord::watermark));
-    let update = check_filter(config, read_filter(config)?, watermark, now)?;
+    let update = read_filter(config)?;
+    check_content(config, &update.named.filter, watermark, now)?;
     let entries =
         in_use.map(|(_, entries)| entries).or_else(|| record.map(|record| record.entries));
     let cause = gate::shrunk(entries.unwrap_or(0), update.named.filter.explained_entries());

@@ -3,10 +3,8 @@
 pub(crate) mod canary;
 pub(crate) mod dry_run;
 
-use std::sync::Arc;
 use std::time::SystemTime;
 
-use keygate_core::guard::NamedFilter;
 use keygate_core::pkbf::{Filter, Header};
 use keygate_core::unix_time;
 use tracing::warn;
@@ -14,29 +12,9 @@ use tracing::warn;
 use crate::config::{FilterConfig, Implausible, Rollback};
 use crate::saved_state::Watermark;
 use crate::sources::file_rejection::FileRejection;
-use crate::sources::signed::{LoadedFilter, ReadFilter};
 
 /// Maximum time by which the date of a filter may lie in the future: one day, in seconds.
 pub(crate) const MAX_CLOCK_SKEW: u64 = 86_400;
-
-/// Checks a filter that was `read` as [`check_content`] does.
-///
-/// # Errors
-/// Returns the first check that the filter fails.
-pub(crate) fn check_filter(
-    config: &FilterConfig,
-    read: ReadFilter,
-    watermark: Option<Watermark>,
-    now: SystemTime,
-) -> Result<LoadedFilter, FileRejection> {
-    let ReadFilter { file, signature } = read;
-    check_content(config, &file.filter, watermark, now)?;
-    let (name, sha256) = (config.name.as_str().into(), *file.sha256());
-    Ok(LoadedFilter {
-        named: Arc::new(NamedFilter { name, filter: file.filter, sha256 }),
-        signature,
-    })
-}
 
 /// Checks `filter` against its own header, the `watermark` and the canaries.
 ///

@@ -11,17 +11,14 @@ use keygate_core::signature::{FileSignature, SignatureError};
 use keygate_core::unix_time;
 use tracing::info;
 
+use super::check::check_content;
 use super::check::dry_run::{DryRun, NewHits};
-use super::check::{check_content, check_filter};
 use super::file_rejection::FileRejection;
 use super::guarded::{GuardedFile, GuardedSettings, GuardedSource};
 use super::operator_decision::{GuardFile, WaitCause};
 use super::rejection_reason::RejectionReason;
 use super::report::{FilterReport, SignatureReport, WaitingReport};
-use super::signed::{
-    LoadedFilter, ReadFilter, ensure_id, error_of_copy, signature_paths, verify_beside,
-    verify_saved,
-};
+use super::signed::{LoadedFilter, signature_paths, verify_beside, verify_saved};
 use super::warning::Warning;
 use crate::config::FilterConfig;
 use crate::files::read_with;
@@ -37,7 +34,6 @@ impl GuardedFile for LoadedFilter {
     const KIND: GuardFile = GuardFile::Filter;
     const COMPARES_WITH_COPY: bool = false;
     type Config = FilterConfig;
-    type Content = ReadFilter;
     type Metrics = FilterMetrics;
 
     fn settings(config: &FilterConfig) -> GuardedSettings<'_> {
@@ -63,37 +59,25 @@ impl GuardedFile for LoadedFilter {
         metrics.filter(name, RejectionReason::OF_FILTERS)
     }
 
-    fn read(
-        config: &FilterConfig,
-        _: &dyn Fn() -> Option<Self>,
-    ) -> Result<ReadFilter, FileRejection> {
+    fn read(config: &FilterConfig, _: &dyn Fn() -> Option<Self>) -> Result<Self, FileRejection> {
         read(config)
     }
 
     fn check(
+        &self,
         config: &FilterConfig,
-        content: ReadFilter,
         watermark: Option<Watermark>,
         now: SystemTime,
-    ) -> Result<Self, FileRejection> {
-        check_filter(config, content, watermark, now)
+    ) -> Result<(), FileRejection> {
+        check_content(config, &self.named.filter, watermark, now)
     }
 
     fn copy_kind(_: &FilterConfig) -> CopyKind {
         CopyKind::Filter
     }
 
-    fn read_copy(
-        config: &FilterConfig,
-        path: &Path,
-        id: &str,
-    ) -> Result<ReadFilter, FileRejection> {
-        let copy = match read(&FilterConfig { path: path.to_owned(), ..config.clone() }) {
-            Err(FileRejection::Signature(error)) => return Err(error_of_copy(error, path).into()),
-            copy => copy?,
-        };
-        ensure_id(&HEXLOWER.encode(copy.file.sha256()), path, id)?;
-        Ok(copy)
+    fn read_copy(config: &FilterConfig, path: &Path) -> Result<Self, FileRejection> {
+        read(&FilterConfig { path: path.to_owned(), ..config.clone() })
     }
 
     fn under_new_settings(
@@ -109,16 +93,12 @@ impl GuardedFile for LoadedFilter {
         Ok(Some(Self { named: Arc::clone(&self.named), signature }))
     }
 
-    fn has_content(&self, content: &ReadFilter) -> bool {
-        *content.file.sha256() == self.named.sha256
-    }
-
     fn judges_like(&self, other: &Self) -> bool {
         self.named.sha256 == other.named.sha256
     }
 
-    fn adopt(&mut self, content: ReadFilter) {
-        self.signature = content.signature;
+    fn adopt(&mut self, same: Self) {
+        self.signature = same.signature;
     }
 
     fn sha256(&self) -> &[u8; 32] {
@@ -244,7 +224,7 @@ fn verify_filter(
 }
 
 /// Reads the file of a filter within the sandbox, and verifies its signature.
-pub(crate) fn read(config: &FilterConfig) -> Result<ReadFilter, FileRejection> {
+pub(crate) fn read(config: &FilterConfig) -> Result<LoadedFilter, FileRejection> {
     let max_size = config.max_size;
     let file = read_with(&config.path, move |path| {
         sandbox::check(path)?;
@@ -253,5 +233,7 @@ pub(crate) fn read(config: &FilterConfig) -> Result<ReadFilter, FileRejection> {
     let (header, bits) = file.filter.to_parts();
     let keys = config.minisign_key.as_deref();
     let signature = verify_beside(&config.path, keys, &[&header, bits])?;
-    Ok(ReadFilter { file, signature: signature.map(Arc::new) })
+    let (name, sha256) = (config.name.as_str().into(), *file.sha256());
+    let named = Arc::new(NamedFilter { name, filter: file.filter, sha256 });
+    Ok(LoadedFilter { named, signature: signature.map(Arc::new) })
 }

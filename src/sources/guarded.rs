@@ -200,9 +200,9 @@ impl<F: GuardedFile> GuardedSource<F> {
         copy.into_iter().chain(self.value().faults(&self.config, now)).collect()
     }
 
-    fn update(&mut self, content: F::Content, now: SystemTime, dry_run: &DryRun) -> ValueChange {
+    fn update(&mut self, content: F, now: SystemTime, dry_run: &DryRun) -> ValueChange {
         // Otherwise every connection would be judged again.
-        if self.value().has_content(&content) {
+        if self.value().judges_like(&content) {
             if self.rejection.is_some() {
                 let ([filter, list], path) = (F::KIND.names(self.name()), self.path().display());
                 info!(filter, list, %path, "{} file is usable again", F::KIND.as_str());
@@ -214,24 +214,24 @@ impl<F: GuardedFile> GuardedSource<F> {
             self.metrics.checks().record_usable(ReloadResult::Unchanged);
             return ValueChange::Same;
         }
-        match self.check(content, now, dry_run) {
-            Ok(update) => self.activate(update, now),
+        match self.check(&content, now, dry_run) {
+            Ok(()) => self.activate(content, now),
             Err(rejection) => self.reject(rejection, now),
         }
     }
 
-    /// The update in `content`, if it needs no operator, or if an operator has accepted it.
+    /// Checks `update`, and that it needs no operator, or that one has accepted it.
     fn check(
         &mut self,
-        content: F::Content,
+        update: &F,
         now: SystemTime,
         dry_run: &DryRun,
-    ) -> Result<F, FileRejection> {
-        let update = F::check(&self.config, content, self.value().watermark(), now)?;
+    ) -> Result<(), FileRejection> {
+        update.check(&self.config, self.value().watermark(), now)?;
         let in_use = self.file.get();
-        ensure_may_be_used(&self.config, &mut self.gate, Some(in_use), &update, dry_run, false)?;
+        ensure_may_be_used(&self.config, &mut self.gate, Some(in_use), update, dry_run, false)?;
         self.gate.untried = dry_run.untried(None, F::settings(&self.config).max_new_hits);
-        Ok(update)
+        Ok(())
     }
 
     fn activate(&mut self, update: F, now: SystemTime) -> ValueChange {

@@ -35,7 +35,6 @@ impl GuardedFile for LoadedList {
     const KIND: GuardFile = GuardFile::List;
     const COMPARES_WITH_COPY: bool = true;
     type Config = ListConfig;
-    type Content = Self;
     type Metrics = ListMetrics;
 
     fn settings(config: &ListConfig) -> GuardedSettings<'_> {
@@ -68,12 +67,12 @@ impl GuardedFile for LoadedList {
 
     /// [`read`] has made all checks.
     fn check(
+        &self,
         _: &ListConfig,
-        content: Self,
         _: Option<Watermark>,
         _: SystemTime,
-    ) -> Result<Self, FileRejection> {
-        Ok(content)
+    ) -> Result<(), FileRejection> {
+        Ok(())
     }
 
     fn copy_kind(config: &ListConfig) -> CopyKind {
@@ -83,8 +82,8 @@ impl GuardedFile for LoadedList {
         }
     }
 
-    fn read_copy(config: &ListConfig, path: &Path, id: &str) -> Result<Self, FileRejection> {
-        read::read_copy(config, path, id)
+    fn read_copy(config: &ListConfig, path: &Path) -> Result<Self, FileRejection> {
+        read::read_copy(config, path)
     }
 
     fn under_new_settings(
@@ -95,21 +94,17 @@ impl GuardedFile for LoadedList {
         Ok(None)
     }
 
-    fn has_content(&self, content: &Self) -> bool {
-        self.judges_like(content)
-    }
-
     fn judges_like(&self, other: &Self) -> bool {
         self.list.has_same_entries(&other.list)
     }
 
-    fn adopt(&mut self, content: Self) {
+    fn adopt(&mut self, same: Self) {
         // The list in use stays, so that it is not twice in memory.
         let bytes = match &self.list {
             ExactList::Badkeys(list) => Content::Blocklist(Arc::clone(list)),
-            ExactList::Fingerprints(_) => content.original.content,
+            ExactList::Fingerprints(_) => same.original.content,
         };
-        self.original = Original { content: bytes, ..content.original };
+        self.original = Original { content: bytes, ..same.original };
     }
 
     fn sha256(&self) -> &[u8; 32] {

@@ -7,19 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use keygate_core::guard::{ExactList, NamedFilter};
-use keygate_core::pkbf::{FilterError, FilterFile};
+use keygate_core::pkbf::FilterError;
 use keygate_core::signature::{
     FileSignature, MAX_SIZE, MinisignKeys, SignatureError, signature_path,
 };
 
 use crate::files::read_bounded;
 use crate::saved_state::copies::Original;
-
-/// A filter file, and the signature of its content; `None` if none is needed.
-pub(crate) struct ReadFilter {
-    pub(crate) file: FilterFile,
-    pub(crate) signature: Option<Arc<FileSignature>>,
-}
 
 /// A filter, and the signature of its file; `None` if none was needed.
 #[derive(Debug, Clone)]

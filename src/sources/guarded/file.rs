@@ -21,8 +21,6 @@ pub(crate) trait GuardedFile: Clone + fmt::Debug {
     /// filter has the SHA-256 of its copy. A large copy is not read for the comparison.
     const COMPARES_WITH_COPY: bool;
     type Config: Clone + PartialEq + fmt::Debug;
-    /// The content that was read from the file, before the checks of [`GuardedFile::check`].
-    type Content;
     type Metrics: GuardedFileMetrics + fmt::Debug;
 
     fn settings(config: &Self::Config) -> GuardedSettings<'_>;
@@ -36,25 +34,22 @@ pub(crate) trait GuardedFile: Clone + fmt::Debug {
     fn read(
         config: &Self::Config,
         in_use: &dyn Fn() -> Option<Self>,
-    ) -> Result<Self::Content, FileRejection>;
+    ) -> Result<Self, FileRejection>;
 
     /// The kind of its copy in the state directory.
     fn copy_kind(config: &Self::Config) -> CopyKind;
 
-    /// Reads the copy at `path` in the state directory, which must have this `id`.
-    fn read_copy(
-        config: &Self::Config,
-        path: &Path,
-        id: &str,
-    ) -> Result<Self::Content, FileRejection>;
+    /// Reads the copy at `path` in the state directory.
+    fn read_copy(config: &Self::Config, path: &Path) -> Result<Self, FileRejection>;
 
-    /// Checks `content`, which must not be older than `watermark`.
+    /// Makes the checks that [`GuardedFile::read`] has not made. The value must not be older than
+    /// `watermark`.
     fn check(
+        &self,
         config: &Self::Config,
-        content: Self::Content,
         watermark: Option<Watermark>,
         now: SystemTime,
-    ) -> Result<Self, FileRejection>;
+    ) -> Result<(), FileRejection>;
 
     /// This value under new settings while an update waits; `None` if the file must be usable.
     fn under_new_settings(
@@ -63,14 +58,11 @@ pub(crate) trait GuardedFile: Clone + fmt::Debug {
         now: SystemTime,
     ) -> Result<Option<Self>, FileRejection>;
 
-    /// Whether `content` is the content of this value.
-    fn has_content(&self, content: &Self::Content) -> bool;
-
     /// Whether `other` has the same keys.
     fn judges_like(&self, other: &Self) -> bool;
 
-    /// Takes the signature of the same `content`, which may have been signed again.
-    fn adopt(&mut self, content: Self::Content);
+    /// Takes the signature of `same`, which has the same keys and may have been signed again.
+    fn adopt(&mut self, same: Self);
 
     fn sha256(&self) -> &[u8; 32];
 

@@ -16,6 +16,7 @@ use crate::sources::load_error::LoadError;
 use crate::sources::load_errors::LoadErrors;
 use crate::sources::operator_decision::NeedsOperator;
 use crate::sources::report::WaitingReport;
+use crate::sources::signed::{ensure_id, error_of_copy};
 use crate::sources::source_set::Source;
 
 /// The value in the file, if it needs no operator in place of the value in use or of the copy, which
@@ -27,13 +28,13 @@ pub(super) fn first_value<F: GuardedFile>(
     gate: &mut Gate,
     context: LoadContext<'_>,
 ) -> Result<F, FileRejection> {
-    let content = F::read(config, in_use)?;
+    let update = F::read(config, in_use)?;
     let in_use = in_use();
     let watermark = match &in_use {
         Some(in_use) => in_use.watermark(),
         None => record.map(FileRecord::watermark),
     };
-    let update = F::check(config, content, watermark, context.now)?;
+    update.check(config, watermark, context.now)?;
     let sha256 = HEXLOWER.encode(update.sha256());
     let is_known = match &in_use {
         Some(in_use) => in_use.judges_like(&update),
@@ -63,9 +64,16 @@ pub(super) fn copy<F: GuardedFile>(
     let (directory, record) = (context.state.rollback.directory()?, record?);
     let id = record.last_good.as_deref()?;
     let path = F::copy_kind(config).path_in(directory, id);
-    let copy = F::read_copy(config, &path, id)
-        .and_then(|copy| F::check(config, copy, Some(record.watermark()), context.now));
-    copy.inspect_err(|error| {
+    let read = || {
+        let copy = match F::read_copy(config, &path) {
+            Err(FileRejection::Signature(error)) => return Err(error_of_copy(error, &path).into()),
+            copy => copy?,
+        };
+        ensure_id(&copy.original().id(), &path, id)?;
+        copy.check(config, Some(record.watermark()), context.now)?;
+        Ok(copy)
+    };
+    read().inspect_err(|error: &FileRejection| {
         let (name, path) = (F::settings(config).name, path.display());
         let [filter, list] = F::KIND.names(name);
         error!(filter, list, %path, %error, "the copy of the last good {} cannot be used", F::KIND.as_str());
