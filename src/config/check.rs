@@ -27,7 +27,7 @@ use super::{AccessLogConfig, AccessLogFormat, Config, ConfigError, ConfirmConfig
 /// Checks the configuration in `text`.
 pub(super) fn check(file: &Path, text: &str) -> Result<Config, ConfigError> {
     let invalid = |problems| ConfigError::Invalid { file: file.to_owned(), problems };
-    let document = Document::parse(text, Config::form()).map_err(|it| invalid(vec![it]))?;
+    let document = Document::parse(text, &Config::form()).map_err(|it| invalid(vec![it]))?;
     take::<Config>(file, &document, "").map_err(invalid)
 }
 

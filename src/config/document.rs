@@ -7,15 +7,13 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::ConfigProblem;
-use super::form::{Form, Key};
+use super::form::Form;
 
 /// A TOML document and its text.
 #[derive(Debug)]
 pub(super) struct Document<'a> {
     text: &'a str,
     root: DeValue<'a>,
-    /// The keys that the document may have.
-    form: Form,
 }
 
 impl<'a> Document<'a> {
@@ -24,15 +22,16 @@ impl<'a> Document<'a> {
     /// # Errors
     /// Returns the first place that is not TOML, or that the text has no key of the configuration.
     /// The problem has no part of the text, because the file may hold a secret.
-    pub(super) fn parse(text: &'a str, form: Form) -> Result<Self, ConfigProblem> {
+    pub(super) fn parse(text: &'a str, form: &Form) -> Result<Self, ConfigProblem> {
         let (table, errors) = DeTable::parse_recoverable(text);
-        let document = Self { text, root: DeValue::Table(table.into_inner()), form };
+        let document = Self { text, root: DeValue::Table(table.into_inner()) };
         if let Some(error) = errors.first() {
             let problem = format!("not valid TOML: {}", error.message());
             return Err(document.problem_at(&error.span().unwrap_or_default(), "", problem));
         }
+        let mut known = form.table().into_iter().flat_map(|table| &table.keys);
         match document.first_key() {
-            Some(key) if !document.has_known_key() => {
+            Some(key) if !known.any(|key| document.root.get(key.name).is_some()) => {
                 let problem = "no key of keygate; give the path of the configuration";
                 Err(document.problem_at(&key, "", problem))
             }
@@ -43,20 +42,6 @@ impl<'a> Document<'a> {
     /// The bytes of the first key.
     fn first_key(&self) -> Option<Range<usize>> {
         self.root.as_table()?.iter().map(|(key, _)| key.span()).min_by_key(|span| span.start)
-    }
-
-    fn has_known_key(&self) -> bool {
-        let mut known = self.keys();
-        self.root.as_table().is_some_and(|table| known.any(|key| table.contains_key(key.name)))
-    }
-
-    fn keys(&self) -> impl Iterator<Item = &Key> {
-        self.form.table().into_iter().flat_map(|table| &table.keys)
-    }
-
-    /// Whether a key of the document itself that is no table has this name.
-    pub(super) fn is_top_level_key(&self, name: &str) -> bool {
-        self.keys().any(|key| key.name == name && key.form.table().is_none())
     }
 
     /// The text of these bytes.

@@ -37,13 +37,10 @@ pub struct EffectiveValue {
 }
 
 /// The effective values of the configuration in `text`.
-///
-/// # Errors
-/// Returns the errors of [`Config::parse`].
 pub(super) fn effective(file: &Path, text: &str) -> Result<Vec<EffectiveTable>, ConfigError> {
     Config::parse(file, text)?;
     let invalid = |problem| ConfigError::Invalid { file: file.to_owned(), problems: vec![problem] };
-    let document = Document::parse(text, Config::form()).map_err(invalid)?;
+    let document = Document::parse(text, &Config::form()).map_err(invalid)?;
     let mut found = Vec::new();
     if let Form::Table(root) = Config::form() {
         add(&document, &root, String::new(), "", &mut found);

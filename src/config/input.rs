@@ -243,10 +243,6 @@ impl<'v> Input<'v> {
     fn unknown(&self, name: &str, known: &[&str]) -> String {
         let hint = match suggestion(name, known) {
             hint if !hint.is_empty() => hint,
-            // Below the header of a table, TOML makes it a key of that table.
-            _ if self.reader.document.is_top_level_key(name) => {
-                "; it is a top-level key; write it above the first table".to_owned()
-            }
             _ => format!("; the keys here are {}", known.join(", ")),
         };
         format!("there is no key {}{hint}", quoted(name))
@@ -259,10 +255,6 @@ impl<'v> Input<'v> {
     /// Reports a value of another type.
     pub(super) fn unlike<T: Takes>(&self) -> Reported {
         let form = T::form();
-        let header = || {
-            let keys = self.path.split('.').map(|key| key.split('[').next().unwrap_or_default());
-            keys.collect::<Vec<_>>().join(".")
-        };
         let shown = self.shown();
         let found = match self.value {
             DeValue::Table(_) => "a table".to_owned(),
@@ -276,12 +268,6 @@ impl<'v> Input<'v> {
             | DeValue::String(_) => shown.clone(),
         };
         let remedy = match (&form, self.value) {
-            (Form::Table(_), _) => {
-                format!("; write [{}] above its keys, or braces around them", header())
-            }
-            (Form::List(_), DeValue::Table(_)) if form.table().is_some() => {
-                format!("; write [[{}]] above the keys of each", header())
-            }
             (Form::Text, DeValue::Array(_) | DeValue::Table(_)) => String::new(),
             (Form::Text, _) if shown == HIDDEN => String::new(),
             (Form::Text, _) => format!("; write {shown:?}"),
@@ -324,7 +310,7 @@ fn expected(form: &Form) -> String {
             let (min, max) = (size_text(*min), size_text(*max));
             format!("a size in quotes, such as \"64KiB\", from {min} to {max}")
         }
-        Form::Table(_) => "a table".to_owned(),
+        Form::Table(_) => "a table; write its keys in braces, or below its header".to_owned(),
         Form::Text => "text in quotes".to_owned(),
         Form::TextOrTable(table) => {
             let keys = table.keys.iter().filter(|key| key.is_required()).map(|key| key.name);

@@ -30,7 +30,7 @@ impl KeyLines {
     /// Adds file and line to each of `problems`.
     #[must_use]
     pub fn locate(&self, problems: Vec<PlacedProblem>) -> Vec<LocatedProblem> {
-        let document = Document::parse(&self.text, Config::form()).ok();
+        let document = Document::parse(&self.text, &Config::form()).ok();
         let located = problems.into_iter().map(|PlacedProblem { place, problem }| {
             let line = place.as_ref().zip(document.as_ref());
             let line = line.and_then(|(place, document)| place.line_in(document));

@@ -108,19 +108,13 @@ macro_rules! words {
         $crate::config::keys::words! { impl $name { $($variant = $word,)+ } }
     )+ };
     ($(impl $name:ty { $($variant:ident = $word:literal,)+ })+) => { $(
-        impl $crate::config::input::Takes for $name {
-            type Value = Self;
-
-            fn form() -> $crate::config::form::Form {
+        $crate::config::keys::takes! {
+            $name => Self,
+            {
                 const _: fn($name) = |it| match it { $(<$name>::$variant => {})+ };
                 $crate::config::form::Form::Words(&[$($word,)+])
-            }
-
-            fn take(
-                input: &$crate::config::input::Input<'_>,
-            ) -> $crate::config::input::Taken<Self> {
-                input.word::<Self>(&[$(($word, <$name>::$variant),)+])
-            }
+            },
+            |input| input.word::<Self>(&[$(($word, <$name>::$variant),)+]);
         }
     )+ };
 }
@@ -133,19 +127,11 @@ macro_rules! texts {
         #[derive(Debug)]
         pub(in crate::config) struct $kind;
 
-        impl $crate::config::input::Takes for $kind {
-            type Value = $value;
-
-            fn form() -> $crate::config::form::Form {
-                $crate::config::form::Form::Text
-            }
-
-            fn take(
-                input: &$crate::config::input::Input<'_>,
-            ) -> $crate::config::input::Taken<$value> {
+        $crate::config::keys::takes! {
+            $kind => $value, $crate::config::form::Form::Text, |input| {
                 let convert: fn(&str) -> Result<$value, String> = $convert;
                 convert(input.text::<Self>()?).map_err(|problem| input.report(problem))
-            }
+            };
         }
     )+ };
 }

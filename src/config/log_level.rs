@@ -1,6 +1,5 @@
 //! The level of the log: one for all lines, and others for parts of keygate.
 
-use std::fmt;
 use std::str::FromStr;
 
 use super::message::{quoted, suggestion};
@@ -45,12 +44,6 @@ impl LogLevel {
 impl Default for LogLevel {
     fn default() -> Self {
         Self(format!("info,{CLIENT_KEY}=warn"))
-    }
-}
-
-impl fmt::Display for LogLevel {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
     }
 }
 

@@ -3,7 +3,7 @@
 use keygate_core::printable::printable;
 
 /// Maximum number of characters of a text of the file in a message.
-pub(super) const MAX_QUOTED: usize = 120;
+const MAX_QUOTED: usize = 120;
 
 /// The beginning of a text of the file, in quotes and escaped, for a message.
 pub(super) fn quoted(text: &str) -> String {

@@ -7,7 +7,7 @@ use keygate_core::guard::{Decision, Depth, Policy, RejectWith};
 
 use super::form::Form;
 use super::input::{Input, Taken, Takes};
-use super::keys::table;
+use super::keys::{table, takes};
 use super::texts::StatusHeader;
 use super::units::DurationText;
 use super::{AssertionConfig, SigningKeyConfig};
@@ -93,40 +93,25 @@ impl From<RawPolicy> for PolicyConfig {
     }
 }
 
-impl Takes for PolicyConfig {
-    type Value = Self;
-
-    fn form() -> Form {
-        RawPolicy::form()
-    }
-
-    fn take(input: &Input<'_>) -> Taken<Self> {
-        RawPolicy::take(input).map(Self::from)
-    }
-}
-
 /// The policy of an authorizer, which lacks the keys about connections of clients.
 #[derive(Debug)]
 pub(super) struct AskedPolicy;
 
-impl Takes for AskedPolicy {
-    type Value = PolicyConfig;
-
-    fn form() -> Form {
+takes! {
+    PolicyConfig => Self, RawPolicy::form(), |input| RawPolicy::take(input).map(Self::from);
+    AskedPolicy => PolicyConfig, {
         let mut form = RawPolicy::form();
         if let Form::Table(table) = &mut form {
             table.keys.retain(|key| !["reject_with", "evict_within"].contains(&key.name));
         }
         form
-    }
-
-    fn take(input: &Input<'_>) -> Taken<PolicyConfig> {
+    }, |input| {
         input.ensure_table::<Self>()?;
         let form = Self::form();
         let names = form.table().into_iter().flat_map(|table| &table.keys).map(|key| key.name);
         input.ensure_known(&names.collect::<Vec<_>>());
         RawPolicy::take_keys(input).map(PolicyConfig::from)
-    }
+    };
 }
 
 /// An action that a policy can choose. Only a cleared key may be admitted without a log line.

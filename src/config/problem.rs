@@ -10,7 +10,7 @@ use keygate_core::regular_file::explain;
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file has one or more problems, in the order of their lines.
-    #[error("{}", joined(file, problems))]
+    #[error("{}", self.lines().join("; "))]
     Invalid {
         /// The configuration file.
         file: PathBuf,
@@ -39,12 +39,6 @@ impl ConfigError {
             Self::Read { .. } => vec![self.to_string()],
         }
     }
-}
-
-fn joined(file: &std::path::Path, problems: &[ConfigProblem]) -> String {
-    let file = file.display();
-    let problems = problems.iter().map(|problem| format!("{file}:{problem}"));
-    problems.collect::<Vec<_>>().join("; ")
 }
 
 /// A problem of a configuration.

@@ -7,9 +7,7 @@ use std::time::{Duration, SystemTime};
 use keygate_core::guard::{Exception, WeakChecks};
 use keygate_core::spki::KeyDigest;
 
-use super::form::Form;
-use super::input::{Input, Taken, Takes};
-use super::keys::{table, words};
+use super::keys::{table, takes, words};
 use super::texts::{Checks, DigestText, Level, Reason, Until};
 use super::units::{Bounded, DurationText, SizeText};
 use super::{
@@ -187,35 +185,20 @@ table! {
     }
 }
 
-impl Takes for Exception {
-    type Value = Self;
-
-    fn form() -> Form {
-        RawException::form()
-    }
-
-    fn take(input: &Input<'_>) -> Taken<Self> {
-        let RawException { fingerprint, until, reason } = RawException::take(input)?;
-        Ok(Self { key: fingerprint, until, reason })
-    }
-}
-
 /// Number of threads; 0 stands for one for each core.
 #[derive(Debug)]
 pub(super) struct WorkerCount;
 
-impl Takes for WorkerCount {
-    type Value = NonZeroUsize;
-
-    fn form() -> Form {
-        Number::form()
-    }
-
-    fn take(input: &Input<'_>) -> Taken<NonZeroUsize> {
-        let cores = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-        Ok(NonZeroUsize::new(Number::take(input)?).unwrap_or_else(cores))
-    }
-}
-
 /// Number of threads as it is written.
 type Number = Bounded<usize, 0, 1024>;
+
+takes! {
+    Exception => Self, RawException::form(), |input| {
+        let RawException { fingerprint, until, reason } = RawException::take(input)?;
+        Ok(Self { key: fingerprint, until, reason })
+    };
+    WorkerCount => NonZeroUsize, Number::form(), |input| {
+        let cores = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        Ok(NonZeroUsize::new(Number::take(input)?).unwrap_or_else(cores))
+    };
+}

@@ -119,9 +119,12 @@ texts! {
     /// A host of a service, in lower case and without the dot of a fully qualified name.
     ServerNameText => String = |text| {
         let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
-        match host_name_problem(name.strip_prefix("*.").unwrap_or(&name)) {
-            Some(problem) => Err(format!("{} {problem}", quoted(text))),
-            None => Ok(name),
+        match is_host_name(name.strip_prefix("*.").unwrap_or(&name)) {
+            true => Ok(name),
+            false => {
+                let remedy = "write \"www.example.com\", in ASCII (xn--...), or \"*.example.com\" for one label in front";
+                Err(format!("{} is not a host name; {remedy}", quoted(text)))
+            }
         }
     };
     /// The header with the verdict.
@@ -197,17 +200,8 @@ pub(super) fn socket_path(input: &Input<'_>, text: &str) -> Taken<PathBuf> {
 }
 
 pub(super) fn address(text: &str, example: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| match port_above_maximum(text) {
-        Some(port) => format!("{}: {port} is not a port; give 1 to 65535", quoted(text)),
-        None => format!("{} is not an address and a port, such as {example}", quoted(text)),
-    })
-}
-
-/// The number behind the last colon, if it is above the last port.
-pub(super) fn port_above_maximum(address: &str) -> Option<&str> {
-    let (_, port) = address.rsplit_once(':')?;
-    let is_number = (1..=20).contains(&port.len()) && port.bytes().all(|it| it.is_ascii_digit());
-    (is_number && port.parse::<u16>().is_err()).then_some(port)
+    text.parse()
+        .map_err(|_| format!("{} is not an address and a port, such as {example}", quoted(text)))
 }
 
 /// Whether `policy.header` must not use this name in any spelling. Servers that turn names into
@@ -217,23 +211,7 @@ fn is_reserved(header: &HeaderName) -> bool {
     RESERVED.contains(&dashed.as_str())
 }
 
-/// Why a client cannot send `host`, in lower case, as SNI (RFC 6066, section 3).
-fn host_name_problem(host: &str) -> Option<&'static str> {
-    if host.contains('*') {
-        Some("has '*' elsewhere than for the whole first label; write \"*.example.com\"")
-    } else if !host.is_ascii() {
-        Some("is not in ASCII; write the A-label of each label (xn--...)")
-    } else if host.parse::<IpAddr>().is_ok() || host.starts_with('[') {
-        Some("is an address, and clients send no SNI for one; leave server_names out")
-    } else if host.split('.').any(str::is_empty) {
-        Some("has an empty label; write labels with one dot between them")
-    } else if host.contains([':', '/', '@']) {
-        Some("is not a host name; write it without scheme, user, port and path")
-    } else if DnsName::try_from(host).is_err() {
-        Some(
-            "is not a host name; write \"www.example.com\", or \"*.example.com\" for one label in front",
-        )
-    } else {
-        None
-    }
+/// Whether a client can send `host`, in lower case, as SNI (RFC 6066, section 3).
+fn is_host_name(host: &str) -> bool {
+    !host.ends_with('.') && host.parse::<IpAddr>().is_err() && DnsName::try_from(host).is_ok()
 }

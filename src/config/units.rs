@@ -8,7 +8,8 @@ use x509_cert::der::DateTime;
 
 use super::form::Form;
 use super::input::{Input, Taken, Takes};
-use super::message::{MAX_QUOTED, SIZE_UNITS, quoted, size_text};
+use super::keys::takes;
+use super::message::{SIZE_UNITS, quoted, size_text};
 
 /// The moment that `until` names. A date names the end of the day in UTC. `None` for a time without
 /// an offset and for an invalid date.
@@ -96,26 +97,14 @@ impl<N: TryFrom<u64>, const MIN: u64, const MAX: u64> Takes for Bounded<N, MIN, 
     }
 }
 
-/// Numbers without bounds of their own.
-macro_rules! numbers {
-    ($($number:ty => $max:expr;)+) => { $(
-        impl Takes for $number {
-            type Value = Self;
+/// A number without bounds of its own.
+type Count = Bounded<usize, 0, { u64::MAX }>;
+/// A number of 32 bits.
+type Number = Bounded<u32, 0, { u32::MAX as u64 }>;
 
-            fn form() -> Form {
-                Bounded::<Self, 0, { $max }>::form()
-            }
-
-            fn take(input: &Input<'_>) -> Taken<Self> {
-                Bounded::<Self, 0, { $max }>::take(input)
-            }
-        }
-    )+ };
-}
-
-numbers! {
-    u32 => u32::MAX as u64;
-    usize => u64::MAX;
+takes! {
+    u32 => Self, Number::form(), Number::take;
+    usize => Self, Count::form(), Count::take;
 }
 
 /// A size such as `"32KiB"` or `"1GiB"`, from `MIN` to `MAX` bytes.
@@ -162,26 +151,10 @@ fn bytes(text: &str) -> Result<u64, String> {
     let size: Option<bytesize::ByteSize> = trimmed.parse().ok();
     match size.filter(|_| is_number && SIZE_UNITS.contains(&unit)) {
         Some(size) => Ok(size.as_u64()),
-        None => {
-            let remedy = size_remedy(number, is_number, unit);
-            Err(format!("{} is not a size; write {remedy}", quoted(text)))
-        }
-    }
-}
-
-/// Remedy for a size with the unit `unit`.
-fn size_remedy(number: &str, is_number: bool, unit: &str) -> String {
-    let unit = unit.to_ascii_uppercase();
-    let is_number = is_number && number.len() <= MAX_QUOTED;
-    match unit.trim_end_matches('B').trim_end_matches('I') {
-        "" if is_number && unit.is_empty() => {
-            format!("\"{number}B\", or a number and another unit, such as \"64KiB\"")
-        }
-        "K" if is_number => format!("\"{number}KiB\" or \"{number}kB\""),
-        prefix @ ("M" | "G" | "T") if is_number => {
-            format!("\"{number}{prefix}iB\" or \"{number}{prefix}B\"")
-        }
-        _ => "a number and a unit, such as \"64KiB\"".to_owned(),
+        None => Err(format!(
+            "{} is not a size; write a number and a unit, such as \"64KiB\" or \"64kB\"",
+            quoted(text)
+        )),
     }
 }
 

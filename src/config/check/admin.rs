@@ -14,7 +14,7 @@ pub(in crate::config) fn admin(
 ) -> Result<ListenAddress, ConfigError> {
     let invalid = |problems| ConfigError::Invalid { file: file.to_owned(), problems };
     match String::from_utf8(content) {
-        Ok(text) => match Document::parse(&text, Config::form()) {
+        Ok(text) => match Document::parse(&text, &Config::form()) {
             Ok(document) => address(file, &document),
             Err(problem) => address_of_lines(file, &text).ok_or(vec![problem]),
         }
@@ -47,7 +47,7 @@ fn address_of_lines(file: &Path, text: &str) -> Option<ListenAddress> {
     let (line, None) = (lines.next()?, lines.next()) else { return None };
     let header = if line.starts_with("admin") { "" } else { "[admin]\n" };
     let text = format!("{header}{line}\n");
-    let document = Document::parse(&text, Config::form()).ok()?;
+    let document = Document::parse(&text, &Config::form()).ok()?;
     document.value("admin.listen")?;
     let address = address(file, &document).ok()?;
     // A character that is not UTF-8.

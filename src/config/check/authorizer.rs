@@ -8,6 +8,7 @@ use super::service::optional_clients;
 use super::{Input, Taken, Takes, quoted};
 use crate::config::authorizer::{QuestionCertificate, RawHeader};
 use crate::config::form::Form;
+use crate::config::keys::takes;
 use crate::config::{
     AuthorizerConfig, AuthorizerProtocol, CertificateSource, ClientAuthConfig, ListenAddress,
 };
@@ -164,14 +165,8 @@ impl Takes for QuestionCertificate {
     }
 }
 
-impl Takes for CertificateSource {
-    type Value = Self;
-
-    fn form() -> Form {
-        RawHeader::form().or_text()
-    }
-
-    fn take(input: &Input<'_>) -> Taken<Self> {
+takes! {
+    CertificateSource => Self, RawHeader::form().or_text(), |input| {
         if input.is_table() {
             let RawHeader { header, encoding, verify } = RawHeader::take(input)?;
             if verify.as_ref() == Some(&header) {
@@ -191,15 +186,20 @@ impl Takes for CertificateSource {
                 quoted(name)
             ))),
         }
-    }
+    };
 }
 
 /// Checks that keys about CAs come with CAs.
 fn with_cas(input: &Input<'_>, clients: &ClientAuthConfig) {
-    let keys = ["intermediates", "crls", "expired_crl", "revocation", "accept_server_auth_until"];
-    let keys = keys.map(|key| format!("client_auth.{key}"));
-    for key in keys.iter().filter(|key| !clients.has_cas() && input.sets(key)) {
+    let needs = [
+        ("intermediates", clients.intermediates.is_some()),
+        ("crls", !clients.crls.is_empty()),
+        ("expired_crl", input.sets("client_auth.expired_crl")),
+        ("revocation", input.sets("client_auth.revocation")),
+        ("accept_server_auth_until", clients.accept_server_auth_until.is_some()),
+    ];
+    for (key, _) in needs.into_iter().filter(|(_, is_set)| *is_set && !clients.has_cas()) {
         let problem = "needs trust_anchors or cas, the CAs whose clients are accepted; add one of them, or remove this key";
-        input.report_at(key, problem);
+        input.report_at(&format!("client_auth.{key}"), problem);
     }
 }

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Input, Taken, Takes};
+use super::Input;
 use crate::config::fetch::{CrlSource, RawCrl};
-use crate::config::form::Form;
+use crate::config::keys::takes;
 use crate::config::list::MAX_FINGERPRINTS_SIZE;
 use crate::config::urls::FileUrl;
 use crate::config::{
@@ -36,14 +36,8 @@ impl FetchConfig {
     }
 }
 
-impl Takes for CrlSource {
-    type Value = FetchConfig;
-
-    fn form() -> Form {
-        FetchConfig::form().or_text()
-    }
-
-    fn take(input: &Input<'_>) -> Taken<FetchConfig> {
+takes! {
+    CrlSource => FetchConfig, FetchConfig::form().or_text(), |input| {
         if !input.is_table() {
             input.text::<Self>()?;
             let url = FileUrl::take(input)?;
@@ -57,29 +51,19 @@ impl Takes for CrlSource {
             input.report_at("checksum", "a CRL needs none, because its CA signs it; remove it");
         }
         Ok(source)
-    }
-}
-
-impl Takes for CrlConfig {
-    type Value = Self;
-
-    fn form() -> Form {
-        RawCrl::form().or_text()
-    }
-
-    fn take(input: &Input<'_>) -> Taken<Self> {
+    };
+    CrlConfig => Self, RawCrl::form().or_text(), |input| {
         if !input.is_table() {
             input.text::<Self>()?; // the error of another type names the table, too
             return PathBuf::take(input).map(|path| Self { path, sources: Vec::new() });
         }
         let RawCrl { path, source } = RawCrl::take(input)?;
         if source.is_empty() {
-            return Err(
-                input.report_at("source", "empty; give a URL, or the path of the file alone")
-            );
+            let problem = "empty; give a URL, or the path of the file alone";
+            return Err(input.report_at("source", problem));
         }
         Ok(Self { path, sources: source })
-    }
+    };
 }
 
 impl FetchConfig {

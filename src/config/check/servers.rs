@@ -2,39 +2,23 @@
 
 use hyper::Uri;
 
-use super::{Input, Taken, Takes, quoted};
+use super::{Input, Taken, quoted};
 use crate::config::form::Form;
-use crate::config::texts::{port_above_maximum, socket_path};
+use crate::config::keys::takes;
+use crate::config::texts::socket_path;
 use crate::config::upstream::{ServerUrl, WeightedServer};
 use crate::config::{Protocol, Scheme, ServerAddress, ServerConfig, SourceUrl};
 
-impl Takes for ServerUrl {
-    type Value = (Scheme, ServerAddress);
-
-    fn form() -> Form {
-        Form::Text
-    }
-
-    fn take(input: &Input<'_>) -> Taken<Self::Value> {
-        server(input, input.text::<Self>()?)
-    }
-}
-
-impl Takes for ServerConfig {
-    type Value = Self;
-
-    fn form() -> Form {
-        WeightedServer::form().or_text()
-    }
-
-    fn take(input: &Input<'_>) -> Taken<Self> {
+takes! {
+    ServerUrl => (Scheme, ServerAddress), Form::Text, |input| server(input, input.text::<Self>()?);
+    ServerConfig => Self, WeightedServer::form().or_text(), |input| {
         if !input.is_table() {
             let (scheme, address) = server(input, input.text::<Self>()?)?;
             return Ok(Self { scheme, address, weight: 1 });
         }
         let WeightedServer { url: (scheme, address), weight } = WeightedServer::take(input)?;
         Ok(Self { scheme, address, weight })
-    }
+    };
 }
 
 /// The URLs of servers of a service with this protocol.
@@ -55,16 +39,12 @@ fn server(input: &Input<'_>, url: &str) -> Taken<(Scheme, ServerAddress)> {
         return Ok((Scheme::Http, ServerAddress::Unix(socket_path(input, path)?)));
     }
     tcp_server(url).ok_or_else(|| {
-        let shown_url = SourceUrl::without_credentials(url);
-        input.report(match port_above_maximum(&shown_url) {
-            Some(port) => format!("{}: {port} is not a port; give 1 to 65535", quoted(&shown_url)),
-            None => format!(
-                "{} is not an upstream; write {}, or with protocol = \"tcp\" {}",
-                quoted(&shown_url),
-                server_forms(Protocol::Http),
-                server_forms(Protocol::Tcp)
-            ),
-        })
+        input.report(format!(
+            "{} is not an upstream; write {}, or with protocol = \"tcp\" {}",
+            quoted(&SourceUrl::without_credentials(url)),
+            server_forms(Protocol::Http),
+            server_forms(Protocol::Tcp)
+        ))
     })
 }
 

@@ -47,13 +47,11 @@ takes! {
             (AllowKind::OrganizationalUnit, raw.organizational_units),
             (AllowKind::Spki, raw.spki),
         ];
-        let mut rules = AllowRules::default();
-        if lists.iter().all(|(_, list)| list.is_none()) {
-            let problem = "empty, so that no client is allowed; name clients in dns, uri, email, common_names, organizational_units or spki, or remove the table to allow every client of the CAs";
-            return Err(input.report(problem));
-        }
         let lists = lists.map(|(kind, list)| (kind, kind.as_str(), list));
-        take_names(input, lists, |kind, rule| rules.add(kind, rule)).map(|()| Arc::new(rules))
+        let problem = "empty, so that no client is allowed; name clients in dns, uri, email, common_names, organizational_units or spki, or remove the table to allow every client of the CAs";
+        let mut rules = AllowRules::default();
+        take_names(input, &lists, problem, |kind, rule| rules.add(kind, rule))?;
+        Ok(Arc::new(rules))
     };
     BoundCa => Self, RawBoundCa::form(), |input| {
         let raw = RawBoundCa::take(input)?;
@@ -64,22 +62,23 @@ takes! {
             (AllowKind::CommonName, "common_names", raw.common_names),
             (AllowKind::OrganizationalUnit, "organizational_units", raw.organizational_units),
         ];
-        if lists.iter().all(|(.., list)| list.is_none()) {
-            let problem = "names nothing that the CAs may vouch for; add spiffe, dns, email, common_names or organizational_units, or give the file as trust_anchors";
-            return Err(input.report(problem));
-        }
+        let problem = "names nothing that the CAs may vouch for; add spiffe, dns, email, common_names or organizational_units, or give the file as trust_anchors";
         let mut bounds = NameBounds::default();
-        take_names(input, lists, |kind, name| bounds.add(kind, name))?;
+        take_names(input, &lists, problem, |kind, name| bounds.add(kind, name))?;
         Ok(Self { file: raw.file, bounds: Arc::new(bounds) })
     };
 }
 
-/// Adds the names in the lists of these keys.
+/// Adds the names in the lists of these keys. It is a `problem` if no key is set.
 fn take_names(
     input: &Input<'_>,
-    lists: impl IntoIterator<Item = (AllowKind, &'static str, Option<Vec<String>>)>,
+    lists: &[(AllowKind, &'static str, Option<Vec<String>>)],
+    problem: &str,
     mut add: impl FnMut(AllowKind, &str) -> Result<(), AllowRuleError>,
 ) -> Taken<()> {
+    if lists.iter().all(|(.., list)| list.is_none()) {
+        return Err(input.report(problem));
+    }
     let mut result = Ok(());
     for (kind, key, list) in lists {
         let Some(list) = list else { continue };
@@ -88,7 +87,7 @@ fn take_names(
             result = Err(input.report_at(key, problem));
         }
         for (index, name) in list.iter().enumerate() {
-            if let Err(error) = add(kind, name) {
+            if let Err(error) = add(*kind, name) {
                 let problem = format!("{} {error}", quoted(name));
                 result = Err(input.report_at(&format!("{key}[{index}]"), problem));
             }

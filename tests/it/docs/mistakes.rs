@@ -210,7 +210,7 @@ fn a_value_out_of_range_is_reported_with_its_line() {
         ("filters.max_size", "\"64 kibble\"", "\"64 kibble\" is not a size"),
         ("exceptions.until", "2026-12-31T12:00:00", "2026-12-31T12:00:00: write a date"),
         ("services.listen", "\"8443\"", "\"8443\" is not an address and a port"),
-        ("services.server_names", "[\"a..b\"]", "\"a..b\" has an empty label"),
+        ("services.server_names", "[\"a..b\"]", "\"a..b\" is not a host name"),
         (
             "services.accept_proxy",
             "{ from = [\"10.0.0.0/33\"] }",
@@ -274,7 +274,7 @@ upstream = { servers = ["http://a"], tsl = {} }
         "6:9: log.level: \"warning\" is not a level",
         "8:8: filters.name: \"a b\": a name has 1 to 64",
         "9:8: filters.path: 7 is not text in quotes",
-        "13:17: services.orders.server_names: \"a..example\" has an empty label",
+        "13:17: services.orders.server_names: \"a..example\" is not a host name",
         "14:7: services.orders.tls.certificate: the key is missing",
         "15:50: services.orders.client_auth.mode: \"never\" is not one of",
         "16:25: services.orders.upstream.servers: \"ftp://a\" is not an upstream",
