@@ -185,9 +185,6 @@ fn has_content(path: &Path, pieces: &[&[u8]]) -> io::Result<bool> {
 }
 
 /// Removes all copies of filters and lists but those in `kept`, and what a killed process left.
-///
-/// # Errors
-/// Returns an error if the directory cannot be read, or a file cannot be removed.
 pub(super) fn remove_others(directory: &Path, kept: &HashSet<PathBuf>) -> io::Result<()> {
     state_file::remove_if(directory, |name| {
         let is_copy = name.starts_with(PREFIX) && !saved_credentials::is_copy(name);

@@ -39,8 +39,7 @@ pub(super) fn path_in(directory: &Path) -> PathBuf {
 }
 
 pub(super) fn read(path: &Path) -> io::Result<FileRecords> {
-    let FileRecords { filters, lists, mut waiting } =
-        state_file::or_default(state_file::read(path))?;
+    let FileRecords { filters, lists, mut waiting } = state_file::read(path)?;
     let updates = waiting.values_mut().flat_map(|it| &mut it.updates);
     updates.for_each(|it| it.clients.truncate(MAX_NAMED));
     Ok(FileRecords {

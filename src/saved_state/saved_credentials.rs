@@ -120,9 +120,6 @@ impl SavedCredentials {
 
     /// Writes a copy of each file `in_use` that has changed, and removes other copies. A file that
     /// has been replaced since it was read is left out. Without `may_write`, nothing is written.
-    ///
-    /// # Errors
-    /// Returns an error if a copy cannot be written or removed.
     pub(crate) fn save(
         &mut self,
         in_use: Vec<SavedFile>,

@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 
 use keygate_core::regular_file::cause;
+use tempfile::NamedTempFile;
 
 use crate::files;
 
@@ -26,52 +27,21 @@ pub enum StateDirectoryError {
         cause(.0)
     )]
     Lock(#[source] io::Error),
-    /// Nothing has this path.
+    /// No file can be created in the directory; often, the directory does not exist.
     #[error(
-        "the directory does not exist: create it for the user that runs keygate, for example with `install -d -m 0750 -o keygate DIRECTORY`, or with StateDirectory= in the systemd unit"
-    )]
-    Missing,
-    /// The path names a file.
-    #[error("it is not a directory: give the path of one")]
-    NotADirectory,
-    /// No file can be created in the directory.
-    #[error(
-        "no file can be created in the directory: {}; make it writable for the user that runs keygate",
+        "no file can be created in the directory: {}; create it for the user that runs keygate, for example with `install -d -m 0750 -o keygate DIRECTORY`, or with StateDirectory= in the systemd unit",
         cause(.0)
     )]
     NotWritable(#[source] io::Error),
-    /// The directory cannot be examined.
-    #[error("the directory cannot be examined: {}; correct the path or its permissions", cause(.0))]
-    Unreadable(#[source] io::Error),
 }
 
 /// Checks that files can be created in `directory`, by creating one and removing it.
 ///
 /// # Errors
-/// Returns an error if the directory is missing, not a directory or does not respond in time, or if
-/// no file can be created.
+/// Returns an error if no file can be created, or if the directory does not respond in time.
 pub(crate) fn check(directory: &Path) -> Result<(), StateDirectoryError> {
     let owned = directory.to_owned();
-    let checked = files::call_with(directory, move || Ok::<_, io::Error>(try_to_write(&owned)));
-    checked.map_err(StateDirectoryError::Unreadable)?
-}
-
-fn try_to_write(directory: &Path) -> Result<(), StateDirectoryError> {
-    match std::fs::metadata(directory) {
-        Ok(metadata) if metadata.is_dir() => {}
-        Ok(_) => return Err(StateDirectoryError::NotADirectory),
-        Err(error) => {
-            return Err(if error.kind() == io::ErrorKind::NotFound {
-                StateDirectoryError::Missing
-            } else if error.kind() == io::ErrorKind::NotADirectory {
-                StateDirectoryError::NotADirectory
-            } else {
-                StateDirectoryError::Unreadable(error)
-            });
-        }
-    }
     // With a name, because the state files are replaced by renaming a file with a name.
-    tempfile::NamedTempFile::new_in(directory)
-        .and_then(tempfile::NamedTempFile::close)
-        .map_err(StateDirectoryError::NotWritable)
+    let create = move || NamedTempFile::new_in(owned)?.close();
+    files::call_with(directory, create).map_err(StateDirectoryError::NotWritable)
 }

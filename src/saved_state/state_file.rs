@@ -53,18 +53,12 @@ pub(crate) fn write(path: &Path, content: &impl Serialize) -> io::Result<()> {
 }
 
 /// Replaces the file at `path` with `pieces`, one after the other, atomically.
-///
-/// # Errors
-/// Returns an error if the file cannot be written.
 pub(crate) fn replace(path: &Path, pieces: &[&[u8]]) -> io::Result<()> {
     files::replace(path, STAGED_PREFIX, pieces)?;
     File::open(regular_file::directory_of(path))?.sync_all()
 }
 
 /// Removes the files in `directory` whose name is outdated, and what a killed process left.
-///
-/// # Errors
-/// Returns an error if the directory cannot be read, or a file cannot be removed.
 pub(crate) fn remove_if(directory: &Path, is_outdated: impl Fn(&str) -> bool) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;

@@ -209,8 +209,6 @@ fn every_error_of_the_state_directory_names_the_file_and_an_action() {
         StateError::File { path: path(), source: missing() },
         StateError::File { path: path(), source: damage },
         StateError::File { path: path(), source: io::ErrorKind::StorageFull.into() },
-        directory(StateDirectoryError::Missing),
-        directory(StateDirectoryError::NotADirectory),
         directory(StateDirectoryError::NotWritable(missing())),
     ] {
         let error = LoadError::from(error);

@@ -456,9 +456,9 @@ fn an_unusable_state_directory_is_named_with_a_remedy() {
             assert!(text.contains(&expected), "{command}: {expected}: {text}");
         }
     };
-    fails("the directory does not exist: create it");
+    fails("no file can be created in the directory: No such file or directory");
     std::fs::write(&directory, "").unwrap();
-    fails("it is not a directory");
+    fails("no file can be created in the directory: Not a directory");
     std::fs::remove_file(&directory).unwrap();
     std::fs::create_dir(&directory).unwrap();
     assert!(files.warnings().is_empty());

@@ -394,7 +394,7 @@ fn a_start_names_what_is_wrong_with_the_state_directory() {
     scene.stop();
     let state = scene.pki.path("state");
     write(state.join("filters.json"), "{").unwrap();
-    for problem in ["filters.json: not JSON: EOF while parsing", "the directory does not exist"] {
+    for problem in ["filters.json: not JSON: EOF while parsing", "No such file or directory"] {
         let output = scene.validate(&[]);
         assert_eq!(output.status.code(), Some(3), "{}", output_text(&output));
         assert!(output_text(&output).contains(problem), "{}", output_text(&output));

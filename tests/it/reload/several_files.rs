@@ -127,7 +127,7 @@ fn every_file_that_is_missing_has_a_line_in_the_order_of_the_configuration() {
     fails(
         gone,
         &[
-            "state.dir state: the directory does not exist",
+            "state.dir state: no file can be created in the directory: No such file",
             "filter \"lost\": lost.pkbf: ",
             "filter \"lost\": lost.pkbf: canaries in one.canary: ",
             "filter \"lost\": lost.pkbf: canaries in two.canary: ",
