@@ -85,9 +85,6 @@ pub(crate) fn canonical(path: &Path) -> io::Result<PathBuf> {
 }
 
 /// Whether the file system of the file or directory at `path` responds.
-///
-/// # Errors
-/// Returns an error if it does not respond in time.
 pub(crate) fn responds(path: &Path) -> io::Result<()> {
     match stamp_of(path) {
         Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(error),
@@ -109,9 +106,6 @@ pub(crate) fn read_bounded(path: &Path, max_size: u64) -> io::Result<Vec<u8>> {
 
 /// Replaces the file at `path` with `pieces`, one after the other. After a crash, it has the old
 /// content or the new. The name of a file that a killed process leaves starts with `prefix`. Blocks.
-///
-/// # Errors
-/// Returns an error if the file cannot be written.
 pub(crate) fn replace(path: &Path, prefix: &str, pieces: &[&[u8]]) -> io::Result<()> {
     let directory = regular_file::directory_of(path);
     let mut staged = tempfile::Builder::new().prefix(prefix).tempfile_in(directory)?;
@@ -203,9 +197,6 @@ impl Drop for Returned {
 }
 
 /// Makes the thread for the calls, unless it exists.
-///
-/// # Errors
-/// Returns an error if the operating system refuses the thread.
 pub(crate) fn start_thread() -> io::Result<()> {
     calls().map(|_| ())
 }

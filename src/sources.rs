@@ -11,7 +11,6 @@ mod candidate;
 pub(crate) mod check;
 mod client_auth;
 mod client_gates;
-mod client_keys;
 pub(crate) mod configuration;
 pub(crate) mod context;
 pub(crate) mod credential_files;
@@ -56,7 +55,7 @@ use std::time::SystemTime;
 use keygate_core::guard::{JudgedAt, NamedFilter, WeakChecks};
 use keygate_core::spki::RsaExponents;
 
-pub use self::candidate::{ShrunkFile, check_filter_candidate, check_list_candidate};
+pub use self::candidate::{check_filter_candidate, check_list_candidate};
 use self::check::dry_run::DryRun;
 pub use self::client_auth::{CrlFileError, check_crl_candidate};
 pub use self::configuration::{Commit, Prepare, ReconfigureError, Trigger};
@@ -87,13 +86,13 @@ pub use self::report::{
 };
 pub(crate) use self::source_set::Source;
 use self::source_set::{SourceSet, StagedSet};
-pub use self::warning::{CertificateFile, PeriodProblem, Warning};
+pub use self::warning::{PeriodProblem, Warning};
 use crate::config::{Config, FilterConfig};
 use crate::metrics::ControlMetrics;
 use crate::saved_state::StateInUse;
 
 /// Everything that a configuration names.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Sources {
     pub(crate) filters: SourceSet<FilterSource>,
     pub(crate) lists: SourceSet<ListSource>,
@@ -127,17 +126,6 @@ impl ServiceIds {
 }
 
 impl Sources {
-    /// No sources.
-    pub(crate) fn none() -> Self {
-        Self {
-            filters: SourceSet::default(),
-            lists: SourceSet::default(),
-            weak_checks: WeakChecks::NONE,
-            exceptions: ConfiguredExceptions::new(&[]),
-            credentials: SourceSet::default(),
-        }
-    }
-
     /// A dry run of updates on the recent clients of `judgement`, by the policies and exceptions in
     /// `config` and by the lists in use whose names stay.
     pub(crate) fn dry_run(
@@ -171,9 +159,6 @@ impl Sources {
     }
 
     /// Loads what is new in `config`. The sources in use do not change.
-    ///
-    /// # Errors
-    /// Returns the errors of all files that cannot be used.
     pub(crate) fn stage(
         &self,
         config: &Config,

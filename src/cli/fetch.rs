@@ -15,10 +15,9 @@ use super::counted::{counted, counted_entries};
 use super::duration::parse_duration;
 use super::progress::Spinner;
 use super::{CliError, CliOutput, ConfigArgs, Exit, print_error, resolver, runtime};
-use crate::config::{Config, SourceUrl};
+use crate::config::{Config, Shrink, SourceUrl};
 use crate::fetch::{BADKEYS_URL, FetchJob, FetchOutcome, FetchedFile, FileKind, write_textfile};
 use crate::resolver::Resolver;
-use crate::sources::ShrunkFile;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -102,7 +101,7 @@ fn jobs(args: &Args) -> Result<Vec<FetchJob>, CliError> {
     }
     let path = args.config.path();
     let config = Config::read(&path)?;
-    let shrunk = if args.allow_shrunk { ShrunkFile::Allow } else { ShrunkFile::Refuse };
+    let shrunk = if args.allow_shrunk { Shrink::Allow } else { Shrink::Refuse };
     let jobs = FetchJob::all(&config, shrunk);
     if jobs.is_empty() {
         let path = path.display();

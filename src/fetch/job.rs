@@ -12,7 +12,6 @@ use crate::config::{
     SourceUrl,
 };
 use crate::saved_state::saved_credentials::MAX_CRL_SIZE;
-use crate::sources::ShrunkFile;
 
 /// URL of the metadata of the public blocklist.
 pub const BADKEYS_URL: &str = "https://update.badkeys.info/v0/badkeysdata.json";
@@ -33,8 +32,8 @@ pub struct FetchJob {
 #[derive(Debug, Clone)]
 pub(super) enum JobFile {
     Crl { path: PathBuf, name: String, config: Arc<Config> },
-    Filter { config: FilterConfig, state_dir: Option<PathBuf>, shrunk: ShrunkFile },
-    List { config: ListConfig, shrunk: ShrunkFile },
+    Filter { config: FilterConfig, state_dir: Option<PathBuf>, shrunk: Shrink },
+    List { config: ListConfig, shrunk: Shrink },
 }
 
 /// The kind of a file.
@@ -64,7 +63,7 @@ impl FileKind {
 impl FetchJob {
     /// The filters, lists and CRLs of `config` that have a source, in their order.
     #[must_use]
-    pub fn all(config: &Config, shrunk: ShrunkFile) -> Vec<Self> {
+    pub fn all(config: &Config, shrunk: Shrink) -> Vec<Self> {
         let filters = config.filters.iter().filter_map(|filter| {
             let state_dir = config.state.dir.clone();
             let file = JobFile::Filter { config: filter.clone(), state_dir, shrunk };
@@ -122,7 +121,7 @@ impl FetchJob {
             source: Some(source.clone()),
             minisign_key: None,
         };
-        Self::new(source, JobFile::List { config: list, shrunk: ShrunkFile::Refuse })
+        Self::new(source, JobFile::List { config: list, shrunk: Shrink::Refuse })
     }
 
     /// The kind of the file.

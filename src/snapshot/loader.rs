@@ -124,7 +124,7 @@ impl Loader {
         // Without the state, the files are read for their errors only.
         let no_state = SavedState::default();
         let service_ids = ServiceIds::default();
-        let mut sources = Sources::none();
+        let mut sources = Sources::default();
         let dry_run = sources.dry_run(config, &service_ids, &judgement, now);
         let max_wait = MaxWait::default();
         let context = LoadContext {

@@ -21,16 +21,6 @@ use crate::saved_state::rollback_state::RollbackState;
 use crate::sources::file_rejection::FileRejection;
 use crate::sources::operator_decision::{GuardFile, NeedsOperator, WaitCause};
 
-/// How a file with half of the entries in use or fewer is treated, which the proxy holds for the
-/// operator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ShrunkFile {
-    /// It passes.
-    Allow,
-    /// It is rejected.
-    Refuse,
-}
-
 /// Checks the filter at `config.path`, which would replace the one at `current`.
 ///
 /// # Errors
@@ -39,7 +29,7 @@ pub fn check_filter_candidate(
     config: &FilterConfig,
     current: &Path,
     state_dir: Option<&Path>,
-    shrunk: ShrunkFile,
+    shrunk: Shrink,
 ) -> Result<Arc<NamedFilter>, FileRejection> {
     let now = SystemTime::now();
     // Not an error: the proxy makes the same checks, and its user may be another one.
@@ -55,7 +45,7 @@ pub fn check_filter_candidate(
     let entries =
         in_use.map(|(_, entries)| entries).or_else(|| record.map(|record| record.entries));
     let cause = gate::shrunk(entries.unwrap_or(0), update.named.filter.explained_entries());
-    shrunk.ensure_allowed(GuardFile::Filter, cause)?;
+    ensure_allowed(shrunk, GuardFile::Filter, cause)?;
     Ok(update.named)
 }
 
@@ -66,7 +56,7 @@ pub fn check_filter_candidate(
 pub fn check_list_candidate(
     config: &ListConfig,
     current: &Path,
-    shrunk: ShrunkFile,
+    shrunk: Shrink,
 ) -> Result<ExactList, FileRejection> {
     let in_use = ListConfig { path: current.to_owned(), min_records: 0, ..config.clone() };
     let in_use = read_list(&in_use, || None).ok().map(|loaded| loaded.list);
@@ -77,21 +67,21 @@ pub fn check_list_candidate(
             let before = in_use.as_ref().map_or(0, ExactList::len) as u64;
             let cause = gate::shrunk(before, update.len() as u64);
             let cause = cause.or_else(|| lost(in_use.as_ref()?, &update));
-            shrunk.ensure_allowed(GuardFile::List, cause)?;
+            ensure_allowed(shrunk, GuardFile::List, cause)?;
         }
     }
     Ok(update)
 }
 
-impl ShrunkFile {
-    fn ensure_allowed(
-        self,
-        file: GuardFile,
-        cause: Option<WaitCause>,
-    ) -> Result<(), NeedsOperator> {
-        match (self, cause) {
-            (Self::Refuse, Some(cause)) => Err(NeedsOperator::new(file, cause)),
-            (Self::Allow, Some(_)) | (Self::Allow | Self::Refuse, None) => Ok(()),
-        }
+/// Checks that there is no `cause` for which the proxy would hold the file for the operator, or that
+/// such a file is allowed.
+fn ensure_allowed(
+    shrunk: Shrink,
+    file: GuardFile,
+    cause: Option<WaitCause>,
+) -> Result<(), NeedsOperator> {
+    match (shrunk, cause) {
+        (Shrink::Refuse, Some(cause)) => Err(NeedsOperator::new(file, cause)),
+        (Shrink::Allow, Some(_)) | (Shrink::Allow | Shrink::Refuse, None) => Ok(()),
     }
 }

@@ -37,9 +37,6 @@ pub(crate) fn check_content(
 
 /// Checks that a filter is not dated more than [`MAX_CLOCK_SKEW`] after `now`. A forged date would
 /// make every later update look older.
-///
-/// # Errors
-/// Returns an error if the date is later.
 fn ensure_not_from_the_future(header: &Header, now: SystemTime) -> Result<(), FileRejection> {
     let updated = header.updated_at;
     if updated > unix_time::seconds(now).saturating_add(MAX_CLOCK_SKEW) {
@@ -48,10 +45,7 @@ fn ensure_not_from_the_future(header: &Header, now: SystemTime) -> Result<(), Fi
     Ok(())
 }
 
-/// Checks that a filter is not older than the `watermark`.
-///
-/// # Errors
-/// Returns an error if the filter is older and `rollback` is `"refuse"`.
+/// Checks that a filter is not older than the `watermark`, unless `rollback` is `"allow"`.
 fn ensure_not_older(
     rollback: Rollback,
     header: &Header,
@@ -72,9 +66,6 @@ fn ensure_not_older(
 
 /// Checks that the header of `filter` explains its bits, or logs a warning if `implausible` is
 /// `"warn"`.
-///
-/// # Errors
-/// Returns an error if the filter is implausible and `implausible` is `"refuse"`.
 fn ensure_plausible(config: &FilterConfig, filter: &Filter) -> Result<(), FileRejection> {
     let plausibility = filter.plausibility();
     if plausibility.is_plausible() {

@@ -9,9 +9,8 @@ use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
 
 use super::client_auth::{Attempt, ClientAuth, KnownClients, PartialUpdate, ReadClients};
-use super::client_keys::{CRLS, TRUST_ANCHORS};
 use super::context::LoadContext;
-use super::credential_files::CredentialFiles;
+use super::credential_files::{CRLS, CredentialFiles, TRUST_ANCHORS};
 use super::gate::{AcceptError, Acceptance, Gate};
 use super::last_good::LastGood;
 use super::load_errors::LoadErrors;
@@ -92,7 +91,7 @@ pub(super) fn load_clients(
         ClientUpdate { files, service, in_use, gates, dry_run, is_start }.read(read)
     };
     let loaded = LastGood::load(paths.clone(), context.now, context.max_wait, || read(known));
-    let (auth, rejection) = match loaded {
+    let (auth, rejection) = match loaded.map_err(|unusable| unusable.error) {
         Ok(loaded) => return Ok((loaded, None)),
         Err(PartialUpdate { usable: Some(auth), errors })
             if !is_first || errors.iter().all(LoadError::waits) =>

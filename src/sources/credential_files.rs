@@ -6,12 +6,16 @@ use std::sync::Arc;
 use keygate_core::guard::AllowRules;
 use keygate_core::tls::CertificateRole;
 
-use super::client_keys::{CAS, TRUST_ANCHORS};
 use crate::config::{
     AuthorizerConfig, ClientAuthConfig, Config, CredentialOwner, OpenAccess, PolicyConfig,
     Protocol, ReadersTls, ServiceConfig, TlsConfig, UpstreamTlsConfig, WebhookConfig,
 };
 
+/// The configuration keys that name the files with the CAs of clients.
+pub(super) const TRUST_ANCHORS: &str = "client_auth.trust_anchors";
+pub(super) const CAS: &str = "client_auth.cas";
+/// The configuration key that names the files with CRLs.
+pub(super) const CRLS: &str = "client_auth.crls";
 /// The configuration key that names the files with the keys that sign assertions.
 pub(super) const SIGNING_KEYS: &str = "policy.assertion.signing_keys";
 

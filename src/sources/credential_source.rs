@@ -76,12 +76,8 @@ impl Source for CredentialSource {
         former(in_use, id, config, &context.configured.names())
     }
 
-    /// Reads the files of a service for the first time. `before` is the same service in the
-    /// previous configuration.
-    ///
-    /// # Errors
-    /// Returns the errors of all files that cannot be used. One of them is a CRL that is older than
-    /// one that was in use.
+    /// `before` is the same service in the previous configuration. A CRL that is older than one that
+    /// was in use is an error.
     fn load(
         config: &CredentialTable,
         before: Option<&Self>,
@@ -145,7 +141,6 @@ impl Source for CredentialSource {
         Ok(source)
     }
 
-    /// Logs and counts the first values, which are now in use.
     fn log_and_count_first_load(&mut self, now: SystemTime) {
         self.gates.log_accepted(self.config.files().name);
         for warning in self.warnings(now) {

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use tracing::warn;
 
-use super::client_keys::CRLS;
+use super::credential_files::CRLS;
 use super::failure::ReadError;
 use super::last_good::LastGood;
 use super::load_error::LoadError;

@@ -11,7 +11,7 @@ use crate::sources::expiry::{EXCEPTION_NOTICE, Expiry};
 use crate::sources::report::ExceptionReport;
 
 /// The exceptions in the order of the configuration.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ConfiguredExceptions {
     all: Vec<Notified>,
 }

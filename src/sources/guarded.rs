@@ -80,11 +80,8 @@ impl<F: GuardedFile> Source for GuardedSource<F> {
         same.or_else(|| in_use.iter().find(|known| known.path() == path))
     }
 
-    /// Reads the file for the first time, or under other settings than `before`, the source in use
-    /// with the same name or path.
-    ///
-    /// # Errors
-    /// Returns an error if the file is rejected, and nothing can be used in its place.
+    /// `before` is the source in use with the same name or path. A rejected file is an error if
+    /// nothing can be used in its place.
     fn load(
         config: &F::Config,
         before: Option<&Self>,
@@ -107,7 +104,7 @@ impl<F: GuardedFile> Source for GuardedSource<F> {
             first_value(config, &in_use, record, &mut gate, context)
         };
         let paths = F::paths(config);
-        let loaded = LastGood::try_load(paths, context.now, context.max_wait, read);
+        let loaded = LastGood::load(paths, context.now, context.max_wait, read);
         let (file, is_last_good, rejection) = match loaded {
             Ok(file) => {
                 gate.forget_waiting();
@@ -125,7 +122,6 @@ impl<F: GuardedFile> Source for GuardedSource<F> {
         Ok(Self { config, metrics, file, is_stale, is_last_good, rejection, last_rejection, gate })
     }
 
-    /// Logs and counts the first value, which is now in use, and why the file is not in use.
     fn log_and_count_first_load(&mut self, now: SystemTime) {
         let sha256 = HEXLOWER.encode(self.value().sha256());
         if self.gate.has_accepted(&sha256) {

@@ -70,9 +70,6 @@ fn guard<'a>(
 impl CredentialSource {
     /// Runs the change from `before` on the recent clients of the service. `guards` are the one in
     /// use and the next one.
-    ///
-    /// # Errors
-    /// Returns an error if the change would reject more of them than `max_new_hits`.
     fn dry_run_since(
         &self,
         before: &Self,

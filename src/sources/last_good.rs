@@ -152,21 +152,8 @@ impl<T> LastGood<T> {
     /// most.
     ///
     /// # Errors
-    /// Returns the last error of `read`.
-    pub(crate) fn load<E: ReadError>(
-        paths: Vec<PathBuf>,
-        now: SystemTime,
-        max_wait: &MaxWait,
-        read: impl FnMut() -> Result<T, E>,
-    ) -> Result<Self, E> {
-        Self::try_load(paths, now, max_wait, read).map_err(|unusable| unusable.error)
-    }
-
-    /// [`LastGood::load`] for files in whose place another value may be used.
-    ///
-    /// # Errors
     /// Returns the last error of `read`, with the files as they were then.
-    pub(crate) fn try_load<E: ReadError>(
+    pub(crate) fn load<E: ReadError>(
         paths: Vec<PathBuf>,
         now: SystemTime,
         max_wait: &MaxWait,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use keygate_core::regular_file::explain;
 use keygate_core::tls::{self, CrlError, TicketSecretsError, TlsFileError};
 
-use super::client_keys::CRLS;
+use super::credential_files::CRLS;
 use super::failure::{Failure, ReadError};
 use super::file_rejection::FileRejection;
 use super::operator_decision::{GuardFile, NeedsOperator};

@@ -78,10 +78,7 @@ impl From<Vec<StateError>> for LoadErrors {
     }
 }
 
-/// Checks that `errors` is empty.
-///
-/// # Errors
-/// Returns `errors` if there is one.
+/// Checks that there are no `errors`.
 pub(crate) fn none_of(errors: impl IntoIterator<Item = LoadError>) -> Result<(), LoadErrors> {
     let errors: Vec<_> = errors.into_iter().collect();
     if errors.is_empty() { Ok(()) } else { Err(LoadErrors(errors)) }

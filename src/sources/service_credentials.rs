@@ -49,9 +49,6 @@ pub(crate) struct ServiceCredentials {
 impl ServiceCredentials {
     /// Reads all files for the first time, or under other settings than `before`. `clients` are the
     /// CAs and CRLs of clients, which have been read.
-    ///
-    /// # Errors
-    /// Returns the errors of all files that cannot be used.
     pub(super) fn load<R>(
         files: CredentialFiles<'_>,
         before: Option<(&Self, CredentialFiles<'_>)>,

@@ -10,6 +10,7 @@ use crate::config::CrlConfig;
 use crate::files::read_bounded;
 use crate::sources::credential_files::CredentialFiles;
 use crate::sources::load_error::{CredentialError, LoadError};
+use crate::sources::warning::Warning;
 
 /// Maximum size of a PEM file, 16 MiB: about fifty times the size of all public CAs together.
 pub(super) const MAX_PEM_SIZE: u64 = 16 << 20;
@@ -48,6 +49,13 @@ impl ServiceFile<'_> {
         content: &[u8],
     ) -> Result<Vec<CertificateDer<'static>>, LoadError> {
         tls::certificates(content).map_err(|source| self.error(source))
+    }
+
+    /// A warning about the file, which `problem` explains.
+    pub(super) fn warning(self, event: &'static str, problem: &str) -> Warning {
+        let (owner, path) = (self.files.owner(), self.path.display());
+        let text = format!("{owner}: {} {path}: {problem}", self.key);
+        Warning::about_owner(&owner, event, text)
     }
 
     /// The error of the file.

@@ -67,9 +67,6 @@ impl<S> Default for SourceSet<S> {
 
 impl<S: Source> SourceSet<S> {
     /// Loads what is new in `configs`. The sources in use do not change.
-    ///
-    /// # Errors
-    /// Returns the errors of all files that cannot be used.
     pub(crate) fn stage(
         &self,
         configs: &[S::Config],

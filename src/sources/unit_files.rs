@@ -81,9 +81,6 @@ impl<T: UnitFiles> LoadedUnit for LastGood<T> {
 }
 
 /// Reads the files for the first time, or under other settings than `before`.
-///
-/// # Errors
-/// Returns the errors of all files that cannot be used.
 pub(super) fn load<T: UnitFiles>(
     files: CredentialFiles<'_>,
     before: Option<&LastGood<T>>,
@@ -92,5 +89,6 @@ pub(super) fn load<T: UnitFiles>(
     let none = T::default();
     let before = before.map_or(&none, LastGood::get);
     let read = || T::read(files, before, context.now);
-    LastGood::load(T::paths(files), context.now, context.max_wait, read)
+    let loaded = LastGood::load(T::paths(files), context.now, context.max_wait, read);
+    loaded.map_err(|unusable| unusable.error)
 }

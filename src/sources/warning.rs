@@ -6,7 +6,6 @@
 mod period;
 
 use std::fmt;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use humantime::format_duration;
@@ -52,17 +51,6 @@ pub struct Warning {
     /// The key of the configuration that the warning is about.
     #[serde(skip)]
     pub(crate) place: Option<KeyPlace>,
-}
-
-/// A certificate file of a service.
-#[derive(Debug, Clone)]
-pub struct CertificateFile {
-    /// The service or authorizer.
-    pub owner: CredentialOwner,
-    /// Configuration key that names the file.
-    pub key: &'static str,
-    /// Path of the file.
-    pub path: PathBuf,
 }
 
 impl Warning {
@@ -144,11 +132,6 @@ impl Warning {
         Self::new(kind, owner.name(), event, text)
     }
 
-    /// A certificate file, which `problem` follows.
-    pub(super) fn about_file(file: &CertificateFile, event: &'static str, problem: &str) -> Self {
-        Self::about_owner(&file.owner, event, format!("{file}: {problem}"))
-    }
-
     /// The warning, whose condition the report also has in another place if `is_elsewhere`.
     pub(super) fn elsewhere(self, is_elsewhere: bool) -> Self {
         Self { is_elsewhere, ..self }
@@ -175,12 +158,5 @@ impl Warning {
 impl fmt::Display for Warning {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.text)
-    }
-}
-
-impl fmt::Display for CertificateFile {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { owner, key, path } = self;
-        write!(formatter, "{owner}: {key} {}", path.display())
     }
 }

@@ -61,9 +61,6 @@ fn ensure_hits(
 }
 
 /// Checks that the file at `path` has canaries only.
-///
-/// # Errors
-/// Returns an error if the file cannot be used.
 pub(crate) fn ensure_usable(path: &Path) -> Result<(), CanaryError> {
     canaries_in(path).map(drop)
 }

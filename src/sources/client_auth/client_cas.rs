@@ -43,9 +43,6 @@ impl ClientCas {
     }
 
     /// The CAs in the content of their files.
-    ///
-    /// # Errors
-    /// Returns the errors of all files that cannot be used.
     pub(super) fn read(
         files: CredentialFiles<'_>,
         read: impl Fn(ServiceFile<'_>) -> Result<Vec<u8>, LoadError>,

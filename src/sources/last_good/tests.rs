@@ -83,7 +83,7 @@ fn the_time_of_sources_that_cannot_be_used_shortens_the_wait_of_the_others() {
         reads += 1;
         Err(io::Error::from(io::ErrorKind::ResourceBusy))
     });
-    assert_eq!(result.unwrap_err().kind(), io::ErrorKind::ResourceBusy);
+    assert_eq!(result.unwrap_err().error.kind(), io::ErrorKind::ResourceBusy);
     assert_eq!(reads, 1);
 }
 

@@ -1,7 +1,6 @@
 //! The conditions of the files of a service that an operator must mend.
 
 use std::collections::HashSet;
-use std::path::Path;
 use std::time::SystemTime;
 
 use keygate_core::guard::AllowKind;
@@ -15,14 +14,14 @@ use rustls::pki_types::CertificateDer;
 use super::ServiceCredentials;
 use crate::config::{KeyExchange, KeyPlace, OpenAccess, RevocationDepth, TlsVersion};
 use crate::metrics::KeyAlgorithm;
-use crate::sources::client_keys::TRUST_ANCHORS;
-use crate::sources::credential_files::CredentialFiles;
-use crate::sources::warning::{CertificateFile, PeriodProblem, Warning};
+use crate::sources::credential_files::{CredentialFiles, TRUST_ANCHORS};
+use crate::sources::service_file::ServiceFile;
+use crate::sources::warning::{PeriodProblem, Warning};
 
 impl ServiceCredentials {
     /// The conditions of the files that an operator must mend.
     pub(crate) fn warnings(&self, files: CredentialFiles<'_>, now: SystemTime) -> Vec<Warning> {
-        let file = |key, path| file_of(files, key, path);
+        let file = |key, path| ServiceFile { files, key, path };
         let mut warnings: Vec<_> =
             self.crls().warnings().iter().map(|problem| crl_warning(files, problem)).collect();
         warnings.extend(self.missing_crls(files));
@@ -36,7 +35,7 @@ impl ServiceCredentials {
         for (key, pair, paths) in own {
             let (Some(pair), Some((path, _))) = (pair, paths) else { continue };
             let (server, file) = (&pair.credentials, file(key, path));
-            warnings.extend(period_warnings(server, &file, now));
+            warnings.extend(period_warnings(server, file, now));
             // TLS clients that request such a name abort the handshake.
             let uncovered = tls::uncovered_names(server, files.server_names).into_iter();
             warnings.extend(uncovered.map(|name| {
@@ -44,7 +43,7 @@ impl ServiceCredentials {
                     "the certificate is not valid for server name {name:?}; issue one with that \
                      name, or correct server_names"
                 );
-                Warning::about_file(&file, "certificate lacks a server name", &problem)
+                file.warning("certificate lacks a server name", &problem)
             }));
         }
         let own = self.key_pairs().filter_map(|it| spki::of_certificate(it.cert.first()?).ok());
@@ -62,7 +61,7 @@ impl ServiceCredentials {
                            another algorithm, or exchange the two";
             let event = "alternative certificate is not used";
             let file = file("tls.alternative.certificate", path);
-            warnings.push(Warning::about_file(&file, event, problem));
+            warnings.push(file.warning(event, problem));
         }
         let tls = files.tls.filter(|it| it.min_version == TlsVersion::V1_2);
         let is_hybrid = |it: &KeyExchange| *it == KeyExchange::X25519MlKem768;
@@ -83,7 +82,7 @@ impl ServiceCredentials {
         let path = files.upstream.and_then(|(tls, _)| tls.certificate.as_deref());
         if let (Some(client), Some(path)) = (client, path) {
             let file = file("upstream.tls.certificate", path);
-            warnings.extend(period_warnings(client, &file, now));
+            warnings.extend(period_warnings(client, file, now));
         }
         let cas = &self.clients.get().cas;
         let of_clients = |ca: &_| cas.file_of(ca).map(|it| file(it.key, &it.path));
@@ -107,7 +106,7 @@ impl ServiceCredentials {
                     CertificateSummary::new(ca).subject
                 );
                 let event = "intermediate is revoked, its clients are rejected";
-                Warning::about_file(&file, event, &problem)
+                file.warning(event, &problem)
             }));
         }
         warnings.extend(self.unbound_cas(files));
@@ -125,18 +124,18 @@ impl ServiceCredentials {
     }
 
     /// The CAs and pinned certificates of which no client can be verified, now or soon.
-    fn anchor_warnings(
+    fn anchor_warnings<'a>(
         &self,
         anchors: &TrustAnchors,
         accepts_servers: bool,
         now: SystemTime,
-        file_of: &dyn Fn(&CertificateDer<'static>) -> Option<CertificateFile>,
+        file_of: &dyn Fn(&CertificateDer<'static>) -> Option<ServiceFile<'a>>,
     ) -> Vec<Warning> {
         let own = self.key_pair().and_then(|server| server.cert.first());
         let problems = anchors.problems(own, self.crls(), accepts_servers);
         let unusable = problems.into_iter().filter_map(|(ca, problem)| {
             let event = "trust anchor cannot be used, its clients are rejected";
-            Some(Warning::about_file(&file_of(ca)?, event, &problem))
+            Some(file_of(ca)?.warning(event, &problem))
         });
         let now = unix_time::seconds(now);
         let periods = anchors.with_validity().filter_map(|(ca, period)| {
@@ -151,7 +150,7 @@ impl ServiceCredentials {
             };
             let subject = CertificateSummary::new(ca).subject;
             let text = format!("the CA {subject} {problem}");
-            let warning = Warning::about_file(&file_of(ca)?, event, &text);
+            let warning = file_of(ca)?.warning(event, &text);
             Some(warning.elsewhere(problem.is_expiry()))
         });
         unusable.chain(periods).collect()
@@ -183,10 +182,10 @@ impl ServiceCredentials {
              move each CA to a file of its own, with the names that it may vouch for, in \
              client_auth.cas in place of client_auth.trust_anchors"
         );
-        let (file, event) =
-            (file_of(files, TRUST_ANCHORS, path), "each of several CAs may vouch for every name");
-        let place = KeyPlace::in_table(file.owner.table(), file.owner.name(), file.key);
-        Some(Warning { place: Some(place), ..Warning::about_file(&file, event, &problem) })
+        let (owner, event) = (files.owner(), "each of several CAs may vouch for every name");
+        let place = Some(KeyPlace::in_table(owner.table(), owner.name(), TRUST_ANCHORS));
+        let file = ServiceFile { files, key: TRUST_ANCHORS, path };
+        Some(Warning { place, ..file.warning(event, &problem) })
     }
 
     /// The CAs that have no CRL, if there are CRLs. A pin issues nothing. The certificates that
@@ -197,23 +196,21 @@ impl ServiceCredentials {
     fn missing_crls(&self, files: CredentialFiles<'_>) -> Vec<Warning> {
         let cas = &self.clients.get().cas;
         let Some(trust_anchors) = &cas.trust_anchors else { return Vec::new() };
-        let intermediates = files
-            .clients
-            .intermediates
-            .as_deref()
-            .map(|path| file_of(files, "client_auth.intermediates", path));
+        let file = |key, path| ServiceFile { files, key, path };
+        let intermediates = files.clients.intermediates.as_deref();
+        let intermediates = intermediates.map(|path| file("client_auth.intermediates", path));
         if files.clients.crls.is_empty() {
             // An authorizer completes the paths of its clients with them.
             let unused = intermediates.filter(|_| !files.is_authorizer);
             let event = "intermediates have no effect without revocation lists";
             let problem =
                 "it has no effect without client_auth.crls; add the lists, or remove the key";
-            return unused.iter().map(|file| Warning::about_file(file, event, problem)).collect();
+            return unused.iter().map(|file| file.warning(event, problem)).collect();
         }
         let is_root_of_others =
             files.clients.revocation == RevocationDepth::Leaf && intermediates.is_some();
         let is_outage = self.clients.get().lacks_every_crl(files);
-        let missing = |file: &CertificateFile, ca: &CertificateDer<'_>| {
+        let missing = |file: ServiceFile<'_>, ca: &CertificateDer<'_>| {
             if self.crls().cover(ca) {
                 return None;
             }
@@ -223,7 +220,7 @@ impl ServiceCredentials {
                 CertificateSummary::new(ca).subject
             );
             let event = "certificate revocation list is missing";
-            Some(Warning { is_outage, ..Warning::about_file(file, event, &problem) })
+            Some(Warning { is_outage, ..file.warning(event, &problem) })
         };
         let issuers = trust_anchors.with_kind().filter(|(_, kind)| *kind != AnchorKind::Pin);
         let roots = issuers
@@ -231,18 +228,14 @@ impl ServiceCredentials {
             .filter(|ca| !(is_root_of_others && tls::issued_any(ca, &cas.intermediates)));
         let roots = roots.filter_map(|ca| {
             let of_ca = cas.file_of(ca)?;
-            missing(&file_of(files, of_ca.key, &of_ca.path), ca)
+            missing(file(of_ca.key, &of_ca.path), ca)
         });
-        let below = intermediates.iter().flat_map(|file| {
+        let below = intermediates.into_iter().flat_map(|file| {
             let cas = cas.intermediates.iter();
-            cas.filter_map(|ca| missing(file, ca))
+            cas.filter_map(move |ca| missing(file, ca))
         });
         roots.chain(below).collect()
     }
-}
-
-fn file_of(files: CredentialFiles<'_>, key: &'static str, path: &Path) -> CertificateFile {
-    CertificateFile { owner: files.owner(), key, path: path.to_owned() }
 }
 
 /// A CRL has expired, is superseded by another one, or is of another CA.
@@ -276,7 +269,7 @@ fn open_access_warning(files: CredentialFiles<'_>, access: OpenAccess) -> Warnin
 /// The certificates of a chain whose validity period is a problem. Expiries have the first one.
 fn period_warnings(
     credentials: &Credentials,
-    file: &CertificateFile,
+    file: ServiceFile<'_>,
     now: SystemTime,
 ) -> impl Iterator<Item = Warning> {
     let now = unix_time::seconds(now);
@@ -291,8 +284,7 @@ fn period_warnings(
             | PeriodProblem::NotYetValid(_)
             | PeriodProblem::Unreadable => "certificate is not valid now",
         };
-        let warning =
-            Warning::about_file(file, event, &format!("certificate {position} {problem}"));
+        let warning = file.warning(event, &format!("certificate {position} {problem}"));
         Some(warning.elsewhere(position == 1 && problem.is_expiry()))
     })
 }
