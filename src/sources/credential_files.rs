@@ -74,39 +74,31 @@ impl<'a> CredentialFiles<'a> {
         unbound.chain(bound)
     }
 
-    /// The configuration key that names the file with the certificates of `role`.
-    pub(super) fn key_of(&self, role: CertificateRole) -> &'static str {
-        match role {
-            CertificateRole::AlternativeServer => "tls.alternative.certificate",
-            CertificateRole::Assertion => SIGNING_KEYS,
-            CertificateRole::Intermediate => "client_auth.intermediates",
-            CertificateRole::Server => "tls.certificate",
-            CertificateRole::TrustAnchor => {
-                self.cas().next().map_or("tls.client_ca", |(key, _)| key)
-            }
-            CertificateRole::UpstreamClient => "upstream.tls.certificate",
-            CertificateRole::UpstreamTrustAnchor => "upstream.tls.trust_anchors",
-        }
-    }
-
-    /// The file with the certificates of `role`; `None` if two files have some.
-    pub(super) fn path_of(&self, role: CertificateRole) -> Option<&'a Path> {
+    /// The configuration key that names the file with the certificates of `role`, and its path; no
+    /// path if two files have some.
+    pub(super) fn of_role(&self, role: CertificateRole) -> (&'static str, Option<&'a Path>) {
+        let certificate =
+            |pair: Option<(&'a Path, &'a Path)>| pair.map(|(certificate, _)| certificate);
+        let upstream = self.upstream.map(|(tls, _)| tls);
         match role {
             CertificateRole::AlternativeServer => {
-                self.alternative().map(|(certificate, _)| certificate)
+                ("tls.alternative.certificate", certificate(self.alternative()))
             }
-            CertificateRole::Assertion => None,
-            CertificateRole::Intermediate => self.clients.intermediates.as_deref(),
-            CertificateRole::Server => self.server.map(|(certificate, _)| certificate),
+            CertificateRole::Assertion => (SIGNING_KEYS, None),
+            CertificateRole::Intermediate => {
+                ("client_auth.intermediates", self.clients.intermediates.as_deref())
+            }
+            CertificateRole::Server => ("tls.certificate", certificate(self.server)),
             CertificateRole::TrustAnchor => {
+                let key = self.cas().next().map_or("tls.client_ca", |(key, _)| key);
                 let mut paths = self.cas().map(|(_, path)| path).chain(self.asker_ca);
-                paths.next().filter(|_| paths.next().is_none())
+                (key, paths.next().filter(|_| paths.next().is_none()))
             }
             CertificateRole::UpstreamClient => {
-                self.upstream.and_then(|(tls, _)| tls.certificate.as_deref())
+                ("upstream.tls.certificate", upstream.and_then(|tls| tls.certificate.as_deref()))
             }
             CertificateRole::UpstreamTrustAnchor => {
-                self.upstream.map(|(tls, _)| tls.trust_anchors.as_path())
+                ("upstream.tls.trust_anchors", upstream.map(|tls| tls.trust_anchors.as_path()))
             }
         }
     }

@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use data_encoding::HEXLOWER;
 use keygate_core::guard::NamedFilter;
-use keygate_core::pkbf::{self, Filter, FilterError, FilterSummary, HEADER_SIZE};
-use keygate_core::signature::{FileSignature, SignatureError};
+use keygate_core::pkbf::{self, FilterError, FilterSummary, HEADER_SIZE};
+use keygate_core::signature::FileSignature;
 use keygate_core::unix_time;
 use tracing::info;
 
@@ -87,10 +87,12 @@ impl GuardedFile for LoadedFilter {
     ) -> Result<Option<Self>, FileRejection> {
         let filter = &self.named.filter;
         ensure_size(config, &self.named)?;
-        let signature = self.signature.as_deref().map(FileSignature::text);
-        let signature = verify_filter(config, &config.path, signature, filter)?;
+        let (kept, keys) = (self.signature.as_deref(), config.minisign_key.as_deref());
+        let (header, bits) = filter.to_parts();
+        let content: &[&[u8]] = &[&header, bits];
+        let signature = verify_saved(&config.path, keys, kept.map(FileSignature::text), content)?;
         check_content(config, filter, self.watermark(), now)?;
-        Ok(Some(Self { named: Arc::clone(&self.named), signature }))
+        Ok(Some(Self { named: Arc::clone(&self.named), signature: signature.map(Arc::new) }))
     }
 
     fn judges_like(&self, other: &Self) -> bool {
@@ -209,18 +211,6 @@ fn ensure_size(config: &FilterConfig, filter: &NamedFilter) -> Result<(), FileRe
         return Err(FilterError::TooLarge { found, allowed: config.max_size }.into());
     }
     Ok(())
-}
-
-/// Verifies the signature that was kept with a filter, whose place is `path`.
-fn verify_filter(
-    config: &FilterConfig,
-    path: &Path,
-    signature: Option<&str>,
-    filter: &Filter,
-) -> Result<Option<Arc<FileSignature>>, SignatureError> {
-    let (header, bits) = filter.to_parts();
-    let signature = verify_saved(path, config.minisign_key.as_deref(), signature, &[&header, bits]);
-    Ok(signature?.map(Arc::new))
 }
 
 /// Reads the file of a filter within the sandbox, and verifies its signature.

@@ -278,23 +278,24 @@ impl Acceptance {
     pub(super) fn log(&self, name: &str) {
         let Self { file, report, peer } = self;
         let WaitingReport { sha256, revision, entries, new_hits, .. } = report;
-        let [filter, list] = file.names(name);
-        let service = Some(name).filter(|_| *file == GuardFile::Service);
-        warn!(
-            target: "keygate::client_key",
-            filter,
-            list,
-            service,
-            peer,
-            sha256,
-            path = report.path,
-            revision = filter.map(|_| revision),
-            entries = service.is_none().then_some(entries),
-            new_hits,
-            clients = report.client_list(),
-            "{} update accepted by an operator",
-            service.map_or(file.as_str(), |_| "certificate")
-        );
+        let clients = report.client_list();
+        match file {
+            GuardFile::Filter => warn!(
+                target: "keygate::client_key",
+                filter = name, peer, sha256, revision, entries, new_hits, clients,
+                "filter update accepted by an operator"
+            ),
+            GuardFile::List => warn!(
+                target: "keygate::client_key",
+                list = name, peer, sha256, entries, new_hits, clients,
+                "list update accepted by an operator"
+            ),
+            GuardFile::Service => warn!(
+                target: "keygate::client_key",
+                service = name, peer, sha256, path = report.path, new_hits, clients,
+                "certificate update accepted by an operator"
+            ),
+        }
     }
 }
 

@@ -121,7 +121,7 @@ impl CredentialSource {
             let is_compromised = is_listed || verdict.weakness().is_some();
             is_compromised.then(|| OwnKey {
                 owner: self.config.files().owner(),
-                key: self.config.files().key_of(role),
+                key: self.config.files().of_role(role).0,
                 role,
                 certificate: CertificateSummary::new(cert),
                 verdict,
@@ -167,7 +167,7 @@ impl CredentialSource {
         let files = self.config.files();
         let mut expiries: BTreeMap<&str, Expiry> = BTreeMap::new();
         for (role, certificate) in credentials.certificates() {
-            let path = files.path_of(role);
+            let (_, path) = files.of_role(role);
             let expiry = Expiry::from_certificate(self.name(), role, certificate, path);
             let first = expiries.entry(role.as_str()).or_insert_with(|| expiry.clone());
             if expiry.at < first.at {

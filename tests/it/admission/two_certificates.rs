@@ -2,7 +2,7 @@
 //! an own key.
 //!
 //! Guards: `OfferedCertificates` in `crates/core/src/tls/server_config.rs`,
-//! `CredentialUnit::AlternativeServer` in `src/sources/credential_source.rs`,
+//! `CredentialUnit::AlternativeServer` in `src/sources/key_pair.rs`,
 //! `CertificateRole::AlternativeServer` in `src/sources/service_credentials.rs`.
 
 use std::fs::{copy, rename, write};

@@ -1,7 +1,7 @@
 //! Key exchange and certificates of upstream servers that run OpenSSL 4.
 //!
 //! Guards: `HYBRID_FIRST` in `crates/core/src/tls/key_exchange.rs`, `key_exchange` in
-//! `src/sources/service_credentials.rs`.
+//! `src/sources/upstream_credentials.rs`.
 
 use std::fs::write;
 use std::process::Command;
