@@ -3,7 +3,7 @@
 //!
 //! Guards: `record_failing`, `record_response` in `src/proxy/upstream/server_state.rs` (servers);
 //! `failed_exchanges`, `full_address` in `src/admin/attention/traffic.rs`; `unsaved_state`,
-//! `warned` in `src/admin/attention/files.rs`; `path_of` in
+//! `warned` in `src/admin/attention/files.rs`; `of_role` in
 //! `src/sources/credential_files.rs`; `UNROUTED` in `src/admin/traffic.rs`.
 
 use std::fs::{copy, create_dir, create_dir_all, remove_dir_all, remove_file};
