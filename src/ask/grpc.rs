@@ -33,12 +33,13 @@ use keygate_wire::grpc::{PREFIX, ReceivedMessage};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tracing::debug;
 
-use self::check_request::{CertificateAttribute, DescribedClient};
+use self::check_request::DescribedClient;
 use self::ext_authz::ExtAuthz;
 use self::unary_call::UnaryCall;
 use super::connection::AskConnection;
 use super::http2;
 use super::question::Unusable;
+use crate::config::CertificateSource;
 use crate::dialect::Chain;
 
 /// Serves the questions of one connection. Most calls end at once, because their message comes with
@@ -82,9 +83,8 @@ pub fn certificates(
         message.push(piece).map_err(|it| Unusable::from(it).reason())?;
     }
     let message = message.finish().map_err(|it| Unusable::from(it).reason())?;
-    let attribute =
-        if from_xfcc { CertificateAttribute::Xfcc } else { CertificateAttribute::Source };
-    let mut client = DescribedClient::read(message, attribute);
+    let source = if from_xfcc { CertificateSource::Xfcc } else { CertificateSource::Attributes };
+    let mut client = DescribedClient::read(message, &source);
     let _ = (client.server_name(), client.field("accept"));
     client.take_chain().map_err(Unusable::reason)
 }

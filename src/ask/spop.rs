@@ -119,7 +119,7 @@ impl<A: FnMut(&ClientQuestion<'_>) -> Answer> Exchange for Frames<A> {
             let Some(start) = rest.get(..MAX_HEADER.min(length)) else {
                 return Ok(ExchangeNeed::Input);
             };
-            let header = notify_header(&mut FrameReader::new(start))?;
+            let header = header(&mut FrameReader::new(start), kind::NOTIFY)?;
             notify::deny(header, received, Unusable::Oversize, &mut self.answer, output);
             bytes.discard = u64::try_from(whole).unwrap_or(u64::MAX);
             return Ok(ExchangeNeed::Output);
@@ -127,11 +127,12 @@ impl<A: FnMut(&ClientQuestion<'_>) -> Answer> Exchange for Frames<A> {
         let Some(frame) = rest.get(..length) else { return Ok(ExchangeNeed::Input) };
         let mut frame = FrameReader::new(frame);
         if let Some(hello) = self.hello {
-            let header = notify_header(&mut frame)?;
+            let header = header(&mut frame, kind::NOTIFY)?;
             let limit = hello.max_frame_size.min(self.max_question_size);
             notify::acknowledge(header, received, frame, limit, &mut self.answer, output);
         } else {
-            let hello = read_hello(&mut frame)?;
+            header(&mut frame, kind::HAPROXY_HELLO)?;
+            let hello = Hello::read(&mut frame)?;
             hello.respond(hello.max_frame_size.min(self.max_question_size), output);
             self.hello = Some(hello);
             if hello.health_check {
@@ -159,22 +160,12 @@ impl<A: FnMut(&ClientQuestion<'_>) -> Answer> Exchange for Frames<A> {
     }
 }
 
-/// The header of a NOTIFY frame.
-fn notify_header(frame: &mut FrameReader<'_>) -> Result<FrameHeader, DisconnectReason> {
+/// The header of a frame, which must be of the `expected` kind.
+fn header(frame: &mut FrameReader<'_>, expected: u8) -> Result<FrameHeader, DisconnectReason> {
     let header = FrameHeader::read(frame)?;
     match header.kind {
         _ if !header.is_whole => Err(DisconnectReason::FRAGMENTED),
-        kind::NOTIFY => Ok(header),
-        kind::HAPROXY_DISCONNECT => Err(DisconnectReason::NORMAL),
-        _ => Err(DisconnectReason::INVALID_FRAME),
-    }
-}
-
-fn read_hello(frame: &mut FrameReader<'_>) -> Result<Hello, DisconnectReason> {
-    let header = FrameHeader::read(frame)?;
-    match header.kind {
-        _ if !header.is_whole => Err(DisconnectReason::FRAGMENTED),
-        kind::HAPROXY_HELLO => Hello::read(frame),
+        kind if kind == expected => Ok(header),
         kind::HAPROXY_DISCONNECT => Err(DisconnectReason::NORMAL),
         _ => Err(DisconnectReason::INVALID_FRAME),
     }

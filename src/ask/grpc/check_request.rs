@@ -7,19 +7,11 @@ use prost::Message;
 
 use super::messages::{AttributeContext, CheckRequest, HeaderEntry, HttpRequest};
 use crate::ask::question::Unusable;
+use crate::config::CertificateSource;
 use crate::dialect::{Chain, ChainLength, escaped_pem, xfcc};
 
 /// The field from which the certificate is read.
 const XFCC: &str = "x-forwarded-client-cert";
-
-/// The part of a `CheckRequest` that has the client's certificate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CertificateAttribute {
-    /// `attributes.source.certificate`: the leaf.
-    Source,
-    /// `X-Forwarded-Client-Cert` in `attributes.request.http`: `Chain`, or else `Cert`.
-    Xfcc,
-}
 
 const NOT_A_REQUEST: Unusable = Unusable::Malformed("the question is not a CheckRequest");
 const PRINCIPAL_ALONE: Unusable = Unusable::Malformed(
@@ -39,8 +31,10 @@ pub(crate) struct DescribedClient {
 }
 
 impl DescribedClient {
-    /// Reads a `CheckRequest`.
-    pub(crate) fn read(message: Bytes, attribute: CertificateAttribute) -> Self {
+    /// Reads a `CheckRequest`. The certificates are in the field of [`XFCC`] with this `source`, and
+    /// else in `attributes.source.certificate`.
+    pub(crate) fn read(message: Bytes, source: &CertificateSource) -> Self {
+        let is_in_field = *source == CertificateSource::Xfcc;
         let request = CheckRequest::decode(message).ok().and_then(|request| request.attributes);
         let Some(AttributeContext { source: Some(source), request, tls_session }) = request else {
             let chain = Err(NOT_A_REQUEST);
@@ -50,9 +44,9 @@ impl DescribedClient {
         let address = address.and_then(|socket| str::from_utf8(&socket.address).ok()?.parse().ok());
         let sni = tls_session.map(|session| session.sni).unwrap_or_default();
         let http = request.and_then(|request| request.http);
-        let chain = match attribute {
-            CertificateAttribute::Source => from_source(&source.certificate),
-            CertificateAttribute::Xfcc => http.clone().map_or(Ok(None), from_xfcc),
+        let chain = match is_in_field {
+            true => http.clone().map_or(Ok(None), from_xfcc),
+            false => from_source(&source.certificate),
         };
         let chain = match chain {
             Ok(None) if !source.principal.is_empty() => Err(PRINCIPAL_ALONE),
@@ -163,8 +157,8 @@ mod tests {
         HttpRequest { headers: headers.to_vec(), header_map }
     }
 
-    fn chain(message: Bytes, attribute: CertificateAttribute) -> Result<usize, Unusable> {
-        let chain = DescribedClient::read(message, attribute).chain;
+    fn chain(message: Bytes, source: CertificateSource) -> Result<usize, Unusable> {
+        let chain = DescribedClient::read(message, &source).chain;
         chain.map(|chain| chain.map_or(0, |chain| chain.len()))
     }
 
@@ -172,7 +166,7 @@ mod tests {
     fn the_attribute_has_certificate_address_and_server_name() {
         let certificate = certificate();
         let message = request(&escaped_pem::write(&certificate), "CN=a", with_fields(&[], &[]));
-        let client = DescribedClient::read(message, CertificateAttribute::Source);
+        let client = DescribedClient::read(message, &CertificateSource::Attributes);
         assert_eq!(client.chain.as_ref().unwrap().as_ref().unwrap()[..], [certificate]);
         assert_eq!(client.address, Some("192.0.2.7".parse().unwrap()));
         assert_eq!(client.server_name(), Some("a.example"));
@@ -183,19 +177,19 @@ mod tests {
         let xfcc = xfcc::write(&certificate());
         let http = with_fields(&[entry(XFCC, &xfcc), entry("accept", "text/html")], &[]);
         let alone = request("", "", http.clone());
-        assert_eq!(chain(alone.clone(), CertificateAttribute::Source), Ok(0));
-        assert_eq!(chain(alone.clone(), CertificateAttribute::Xfcc), Ok(1));
-        let client = DescribedClient::read(alone, CertificateAttribute::Source);
+        assert_eq!(chain(alone.clone(), CertificateSource::Attributes), Ok(0));
+        assert_eq!(chain(alone.clone(), CertificateSource::Xfcc), Ok(1));
+        let client = DescribedClient::read(alone, &CertificateSource::Attributes);
         assert_eq!(client.field("Accept").unwrap(), "text/html");
         let other = request(&escaped_pem::write(&certificate()), "", with_fields(&[], &[]));
-        assert_eq!(chain(other, CertificateAttribute::Xfcc), Ok(0));
+        assert_eq!(chain(other, CertificateSource::Xfcc), Ok(0));
     }
 
     #[test]
     fn xfcc_in_two_fields_or_spellings_is_no_certificate() {
         let value = xfcc::write(&certificate());
         let read = |headers: &[HeaderEntry], raw: &[HeaderEntry]| {
-            chain(request("", "", with_fields(headers, raw)), CertificateAttribute::Xfcc)
+            chain(request("", "", with_fields(headers, raw)), CertificateSource::Xfcc)
         };
         assert_eq!(read(&[], &[raw(XFCC, &value)]), Ok(1));
         let several = Err(SEVERAL_FIELDS);
@@ -209,9 +203,9 @@ mod tests {
 
     #[test]
     fn a_name_from_a_certificate_that_is_not_sent_is_an_error() {
-        for attribute in [CertificateAttribute::Source, CertificateAttribute::Xfcc] {
+        for attribute in [CertificateSource::Attributes, CertificateSource::Xfcc] {
             let message = request("", "spiffe://a", with_fields(&[], &[]));
-            assert_eq!(chain(message, attribute), Err(PRINCIPAL_ALONE));
+            assert_eq!(chain(message, attribute.clone()), Err(PRINCIPAL_ALONE));
             assert_eq!(chain(request("", "", with_fields(&[], &[])), attribute), Ok(0));
         }
     }
@@ -219,12 +213,12 @@ mod tests {
     #[test]
     fn every_other_message_is_an_error() {
         let message = request(&escaped_pem::write(&certificate()), "", with_fields(&[], &[]));
-        for attribute in [CertificateAttribute::Source, CertificateAttribute::Xfcc] {
+        for attribute in [CertificateSource::Attributes, CertificateSource::Xfcc] {
             assert_eq!(chain(Bytes::new(), attribute), Err(NOT_A_REQUEST));
         }
-        let whole = chain(message.clone(), CertificateAttribute::Source);
+        let whole = chain(message.clone(), CertificateSource::Attributes);
         for length in 0..message.len() {
-            let cut = chain(message.slice(..length), CertificateAttribute::Source);
+            let cut = chain(message.slice(..length), CertificateSource::Attributes);
             assert_eq!(cut, Err(NOT_A_REQUEST), "{length}");
         }
         assert_eq!(whole, Ok(1));
@@ -237,7 +231,7 @@ mod tests {
             ("\u{1f}", MalformedValue::PEM),
         ] {
             let message = request(wrong, "", with_fields(&[], &[]));
-            let read = chain(message, CertificateAttribute::Source);
+            let read = chain(message, CertificateSource::Attributes);
             assert_eq!(read, Err(expected.into()), "{wrong}");
         }
     }

@@ -14,14 +14,14 @@ use prost::Message;
 use rustls::pki_types::CertificateDer;
 use smallvec::SmallVec;
 
-use super::check_request::{CertificateAttribute, DescribedClient};
+use super::check_request::DescribedClient;
 use super::check_response::{self, OwnHeaders};
 use super::messages::{self, HealthCheckRequest, HealthCheckResponse};
 use super::status::CallError;
 use crate::ask::connection::AskConnection;
 use crate::ask::denial::DenialBody;
 use crate::ask::question::{ClientQuestion, Presented, Unusable};
-use crate::config::{AuthorizerConfig, CertificateSource};
+use crate::config::AuthorizerConfig;
 use crate::dialect::Chain;
 use crate::process::lifecycle::Lifecycle;
 
@@ -98,7 +98,8 @@ impl ExtAuthz {
     fn check(&self, message: Result<Bytes, BadMessage>) -> Bytes {
         let received = Instant::now();
         let config = self.asker.config();
-        let client = message.map(|message| DescribedClient::read(message, attribute(&config)));
+        let client =
+            message.map(|message| DescribedClient::read(message, &config.certificate_from));
         let (client, presented) = match client {
             Ok(mut client) => {
                 let presented = match client.take_chain() {
@@ -173,15 +174,6 @@ impl From<BadMessage> for Unusable {
             BadMessage::Oversize => Self::Oversize,
             BadMessage::Several => Self::Malformed("the call has more than one message"),
         }
-    }
-}
-
-/// The attribute that has the certificate. The configuration permits no third source.
-fn attribute(config: &AuthorizerConfig) -> CertificateAttribute {
-    if config.certificate_from == CertificateSource::Xfcc {
-        CertificateAttribute::Xfcc
-    } else {
-        CertificateAttribute::Source
     }
 }
 

@@ -13,68 +13,35 @@ use keygate_wire::spop::value::{BrokenFrame, FrameReader};
 use super::arguments::Arguments;
 use crate::ask::question::{Answer, ClientQuestion, Presented, Unusable};
 
-/// A message that keygate answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Message {
-    /// `keygate-connection`: the answer lasts as long as the connection of the client.
-    Connection,
-    /// `keygate-request`.
-    Request,
-}
+/// The messages that keygate answers, and the scope of their variables. The answer to
+/// `keygate-connection` lasts as long as the connection of the client.
+const MESSAGES: [(&[u8], VariableScope); 2] = [
+    (b"keygate-connection", VariableScope::Session),
+    (b"keygate-request", VariableScope::Transaction),
+];
 
-impl Message {
-    fn named(name: &[u8]) -> Option<Self> {
-        match name {
-            b"keygate-connection" => Some(Self::Connection),
-            b"keygate-request" => Some(Self::Request),
-            _ => None,
+/// Reads all messages of a NOTIFY frame: at most one of each, in the order of [`MESSAGES`]. Messages
+/// of other names are skipped.
+fn read<'a>(
+    frame: &mut FrameReader<'a>,
+) -> Result<[Option<Arguments<'a>>; MESSAGES.len()], Unusable> {
+    let mut messages = [const { None }; MESSAGES.len()];
+    while !frame.is_empty() {
+        let (name, arguments) = message(frame)
+            .map_err(|BrokenFrame| Unusable::Malformed("a message that cannot be read"))?;
+        let place = MESSAGES.iter().position(|(known, _)| *known == name);
+        if let Some(place) = place.and_then(|place| messages.get_mut(place))
+            && place.replace(arguments).is_some()
+        {
+            return Err(Unusable::Malformed("a message occurs twice"));
         }
     }
-
-    /// The scope of the variables.
-    fn scope(self) -> VariableScope {
-        match self {
-            Self::Connection => VariableScope::Session,
-            Self::Request => VariableScope::Transaction,
-        }
+    if messages.iter().all(Option::is_none) {
+        return Err(Unusable::Malformed(
+            "no message with the name keygate-request or keygate-connection",
+        ));
     }
-}
-
-/// The messages of a NOTIFY frame: at most one of each.
-#[derive(Debug, Default)]
-struct Messages<'a> {
-    connection: Option<Arguments<'a>>,
-    request: Option<Arguments<'a>>,
-}
-
-impl<'a> Messages<'a> {
-    /// Reads all messages. Messages of other names are skipped.
-    fn read(frame: &mut FrameReader<'a>) -> Result<Self, Unusable> {
-        let mut messages = Self::default();
-        while !frame.is_empty() {
-            let (name, arguments) = message(frame)
-                .map_err(|BrokenFrame| Unusable::Malformed("a message that cannot be read"))?;
-            let place = match Message::named(name) {
-                Some(Message::Connection) => &mut messages.connection,
-                Some(Message::Request) => &mut messages.request,
-                None => continue,
-            };
-            if place.replace(arguments).is_some() {
-                return Err(Unusable::Malformed("a message occurs twice"));
-            }
-        }
-        if messages.connection.is_none() && messages.request.is_none() {
-            return Err(Unusable::Malformed(
-                "no message with the name keygate-request or keygate-connection",
-            ));
-        }
-        Ok(messages)
-    }
-
-    fn into_iter(self) -> impl Iterator<Item = (Message, Arguments<'a>)> {
-        let connection = self.connection.map(|arguments| (Message::Connection, arguments));
-        connection.into_iter().chain(self.request.map(|arguments| (Message::Request, arguments)))
-    }
+    Ok(messages)
 }
 
 fn message<'a>(frame: &mut FrameReader<'a>) -> Result<(&'a [u8], Arguments<'a>), BrokenFrame> {
@@ -92,12 +59,13 @@ pub(super) fn acknowledge(
     answer: &mut impl FnMut(&ClientQuestion<'_>) -> Answer,
     output: &mut Vec<u8>,
 ) {
-    let messages = match Messages::read(&mut messages) {
+    let messages = match read(&mut messages) {
         Ok(messages) => messages,
         Err(unusable) => return deny(header, received, unusable, answer, output),
     };
     let mut ack = FrameWriter::begin(output, kind::ACK, header.stream, header.frame);
-    for (message, arguments) in messages.into_iter() {
+    for ((_, scope), arguments) in MESSAGES.into_iter().zip(messages) {
+        let Some(arguments) = arguments else { continue };
         let question = ClientQuestion {
             received,
             presented: arguments.presented(),
@@ -106,7 +74,7 @@ pub(super) fn acknowledge(
             object: None,
         };
         let answer = answer(&question);
-        set_variables(&mut ack, message.scope(), &answer, question.fingerprint());
+        set_variables(&mut ack, scope, &answer, question.fingerprint());
     }
     if ack.length() > max_frame_size {
         ack.clear();
