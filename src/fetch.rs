@@ -33,7 +33,7 @@ mod work_directory;
 
 pub use self::acme::revoke;
 pub use self::error::{FetchError, SourceError, TransferError, UnpackError};
-pub use self::job::{BADKEYS_URL, FetchJob, FileKind};
-pub use self::outcome::{FetchOutcome, FetchedFile};
+pub use self::job::{BADKEYS_URL, FetchJob};
+pub use self::outcome::FetchedFile;
 pub use self::state::FetchCounts;
 pub use self::textfile::write_textfile;

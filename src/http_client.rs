@@ -37,13 +37,17 @@ const USER_AGENT: &str = "keygate";
 
 /// Why there is no response.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ExchangeError {
+pub enum ExchangeError {
+    /// The head of the response is too large.
     #[error("the head of the response is larger than {}", FileSize(MAX_HEAD as u64))]
     HeadTooLarge,
+    /// The TLS handshake failed.
     #[error("TLS handshake failed: {0}")]
     Tls(String),
+    /// The server refuses the connection, or the network does not lead to it.
     #[error("{0}")]
     Unreachable(String),
+    /// The name of the server is not known.
     #[error("the name has no address: {0}")]
     Unresolved(String),
 }

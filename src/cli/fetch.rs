@@ -16,7 +16,7 @@ use super::duration::parse_duration;
 use super::progress::Spinner;
 use super::{CliError, CliOutput, ConfigArgs, Exit, print_error, resolver, runtime};
 use crate::config::{Config, Shrink, SourceUrl};
-use crate::fetch::{BADKEYS_URL, FetchJob, FetchOutcome, FetchedFile, FileKind, write_textfile};
+use crate::fetch::{BADKEYS_URL, FetchError, FetchJob, FetchedFile, write_textfile};
 use crate::resolver::Resolver;
 
 #[derive(Debug, clap::Args)]
@@ -66,7 +66,7 @@ const WITHOUT_CONFIGURATION: &str = "--badkeys has --url and --trust-anchors alo
 /// The outcome for one file.
 #[derive(Serialize)]
 struct FetchRow<'a> {
-    kind: FileKind,
+    kind: &'static str,
     name: &'a str,
     path: String,
     url: String,
@@ -183,9 +183,7 @@ async fn run_all(args: &Args, jobs: &[FetchJob], resolver: &Resolver) -> Result<
         is_complete &= show(args, job, &outcome)?;
     }
     if let Some(path) = &args.textfile {
-        let counts = jobs.iter().map(|job| (job.clone(), job.counts()));
-        let written = write_textfile(path, &counts.collect::<Vec<_>>());
-        if let Err(error) = written {
+        if let Err(error) = write_textfile(path, jobs) {
             print_error(&format_args!(
                 "--textfile {}: {error}; create its directory, writable for this user",
                 path.display()
@@ -197,7 +195,7 @@ async fn run_all(args: &Args, jobs: &[FetchJob], resolver: &Resolver) -> Result<
 }
 
 /// Runs a job, and shows the size of its download on a terminal.
-async fn run_with_progress(job: &FetchJob, resolver: &Resolver) -> FetchOutcome {
+async fn run_with_progress(job: &FetchJob, resolver: &Resolver) -> Result<FetchedFile, FetchError> {
     let spinner = Spinner::new();
     let mut run = pin!(job.run(resolver));
     let mut ticks = interval(Duration::from_millis(250));
@@ -212,12 +210,16 @@ async fn run_with_progress(job: &FetchJob, resolver: &Resolver) -> FetchOutcome 
 }
 
 /// Prints an outcome. Returns whether there is nothing for the operator to do.
-fn show(args: &Args, job: &FetchJob, outcome: &FetchOutcome) -> Result<bool, CliError> {
-    let (kind, name) = (job.kind().as_str(), job.name());
+fn show(
+    args: &Args,
+    job: &FetchJob,
+    outcome: &Result<FetchedFile, FetchError>,
+) -> Result<bool, CliError> {
+    let (kind, name) = (job.kind(), job.name());
     let (result, file, error) = match outcome {
-        FetchOutcome::Failed(error) => ("failed", None, Some(error.to_string())),
-        FetchOutcome::Installed(file) => ("installed", Some(file), None),
-        FetchOutcome::Unchanged(file) => ("unchanged", Some(file), None),
+        Err(error) => ("failed", None, Some(error.to_string())),
+        Ok(file) if file.is_new => ("installed", Some(file), None),
+        Ok(file) => ("unchanged", Some(file), None),
     };
     if let Some(error) = &error {
         print_error(&format_args!("{kind} {name:?}: {error}"));
@@ -241,7 +243,7 @@ fn show(args: &Args, job: &FetchJob, outcome: &FetchOutcome) -> Result<bool, Cli
         let default = FetchedFile::default();
         let FetchedFile { entries, bytes, resumed, .. } = file.unwrap_or(&default);
         output.json(&FetchRow {
-            kind: job.kind(),
+            kind,
             name,
             path: job.path().display().to_string(),
             url: job.url(),
@@ -261,8 +263,7 @@ fn show(args: &Args, job: &FetchJob, outcome: &FetchOutcome) -> Result<bool, Cli
             .line(format_args!("{kind} {name}: {result}: {path}{entries}, {bytes} downloaded"))?;
     }
     output.flush()?;
-    Ok(matches!(outcome, FetchOutcome::Installed(_) | FetchOutcome::Unchanged(_))
-        && deprecation.is_none())
+    Ok(outcome.is_ok() && deprecation.is_none())
 }
 
 #[cfg(test)]

@@ -36,30 +36,6 @@ pub(super) enum JobFile {
     List { config: ListConfig, shrunk: Shrink },
 }
 
-/// The kind of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum FileKind {
-    /// A file with CRLs.
-    Crl,
-    /// A filter.
-    Filter,
-    /// An exact list.
-    List,
-}
-
-impl FileKind {
-    /// The name in logs and metrics.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Crl => "crl",
-            Self::Filter => "filter",
-            Self::List => "list",
-        }
-    }
-}
-
 impl FetchJob {
     /// The filters, lists and CRLs of `config` that have a source, in their order.
     #[must_use]
@@ -124,13 +100,13 @@ impl FetchJob {
         Self::new(source, JobFile::List { config: list, shrunk: Shrink::Refuse })
     }
 
-    /// The kind of the file.
+    /// The kind of the file, in logs and metrics.
     #[must_use]
-    pub fn kind(&self) -> FileKind {
+    pub fn kind(&self) -> &'static str {
         match self.file {
-            JobFile::Crl { .. } => FileKind::Crl,
-            JobFile::Filter { .. } => FileKind::Filter,
-            JobFile::List { .. } => FileKind::List,
+            JobFile::Crl { .. } => "crl",
+            JobFile::Filter { .. } => "filter",
+            JobFile::List { .. } => "list",
         }
     }
 
@@ -205,6 +181,6 @@ impl FetchJob {
 
     /// Whether the file has CRLs.
     pub(super) fn is_crl(&self) -> bool {
-        self.kind() == FileKind::Crl
+        matches!(self.file, JobFile::Crl { .. })
     }
 }

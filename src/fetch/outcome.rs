@@ -2,20 +2,11 @@
 
 use super::error::FetchError;
 
-/// The outcome of fetching one file.
-#[derive(Debug)]
-pub enum FetchOutcome {
-    /// The file was not fetched. The one in use stays.
-    Failed(FetchError),
-    /// A new version is in use.
-    Installed(FetchedFile),
-    /// The source has the version in use.
-    Unchanged(FetchedFile),
-}
-
 /// A file that is in use after a run.
 #[derive(Debug, Default)]
 pub struct FetchedFile {
+    /// Whether a new version is in use. Otherwise the source has the version in use.
+    pub is_new: bool,
     /// Number of entries; `None` if the file was not read, because it is unchanged.
     pub entries: Option<u64>,
     /// Number of bytes that were downloaded.

@@ -10,7 +10,8 @@ use keygate_core::unix_time;
 use serde::{Deserialize, Serialize};
 
 use super::download::Validators;
-use super::outcome::FetchOutcome;
+use super::error::FetchError;
+use super::outcome::FetchedFile;
 use super::record::SourceId;
 
 /// Record of the earlier runs for a file.
@@ -80,20 +81,16 @@ pub struct FetchCounts {
 }
 
 impl FetchCounts {
-    pub(super) fn record(&mut self, outcome: &FetchOutcome) {
-        let now = unix_time::now();
-        let file = match outcome {
-            FetchOutcome::Failed(_) => {
-                self.failures = self.failures.saturating_add(1);
-                return;
-            }
-            FetchOutcome::Installed(file) => {
-                self.last_installed = now;
-                self.installed = self.installed.saturating_add(1);
-                file
-            }
-            FetchOutcome::Unchanged(file) => file,
+    pub(super) fn record(&mut self, outcome: &Result<FetchedFile, FetchError>) {
+        let Ok(file) = outcome else {
+            self.failures = self.failures.saturating_add(1);
+            return;
         };
+        let now = unix_time::now();
+        if file.is_new {
+            self.last_installed = now;
+            self.installed = self.installed.saturating_add(1);
+        }
         self.last_success = now;
         self.is_deprecated = file.deprecation.is_some();
     }

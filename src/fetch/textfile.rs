@@ -41,12 +41,12 @@ const SERIES: [Series; 5] = [
     ),
 ];
 
-/// Replaces the file at `path` by the metrics of `files`. A reader finds the old or the new file.
+/// Replaces the file at `path` by the metrics of `jobs`. A reader finds the old or the new file.
 ///
 /// # Errors
 /// Returns an error if the file cannot be written.
-pub fn write_textfile(path: &Path, files: &[(FetchJob, FetchCounts)]) -> io::Result<()> {
-    let text = text(files);
+pub fn write_textfile(path: &Path, jobs: &[FetchJob]) -> io::Result<()> {
+    let text = text(jobs);
     // The collector reads files whose names end in `.prom`.
     let mut staged = tempfile::Builder::new()
         .prefix(".keygate-fetch-")
@@ -60,15 +60,16 @@ pub fn write_textfile(path: &Path, files: &[(FetchJob, FetchCounts)]) -> io::Res
 }
 
 /// The metrics in the text format of Prometheus.
-fn text(files: &[(FetchJob, FetchCounts)]) -> String {
+fn text(jobs: &[FetchJob]) -> String {
+    let counts: Vec<_> = jobs.iter().map(FetchJob::counts).collect();
     let mut text = String::new();
     for (name, kind, help, value) in SERIES {
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}"); // never fails
-        for (job, counts) in files {
+        for (job, counts) in jobs.iter().zip(&counts) {
             // The name of CRLs is a path.
             let subject = job.name().replace('\\', "\\\\").replace('"', "\\\"");
             let subject = subject.replace('\n', "\\n");
-            let labels = format!("kind=\"{}\",name=\"{subject}\"", job.kind().as_str());
+            let labels = format!("kind=\"{}\",name=\"{subject}\"", job.kind());
             let _ = writeln!(text, "{name}{{{labels}}} {}", value(counts));
         }
     }

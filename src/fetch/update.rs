@@ -13,7 +13,7 @@ use super::download::{Downloaded, Received, Validators, download, download_small
 use super::error::{FetchError, SourceError, UnpackError};
 use super::install::{NextVersion, sha256_of};
 use super::job::{FetchJob, JobFile};
-use super::outcome::{FetchOutcome, FetchedFile};
+use super::outcome::FetchedFile;
 use super::state::{FetchState, FileMark, Installed};
 use super::unpack::{is_packed, unpack};
 use super::work_directory::WorkDirectory;
@@ -26,19 +26,17 @@ const PACKED: &str = ".xz";
 
 impl FetchJob {
     /// Fetches the file, if the source has another version.
-    pub async fn run(&self, resolver: &Resolver) -> FetchOutcome {
-        let work = match WorkDirectory::open(self.path()) {
-            Ok(work) => work,
-            Err(error) => return FetchOutcome::Failed(error),
-        };
+    ///
+    /// # Errors
+    /// Returns an error if the file was not fetched: the one in use stays. A success that cannot be
+    /// recorded is an error, because the next run would download the file again.
+    pub async fn run(&self, resolver: &Resolver) -> Result<FetchedFile, FetchError> {
+        let work = WorkDirectory::open(self.path())?;
         let mut state = work.state();
-        let outcome = match self.update(&work, &mut state, resolver).await {
-            Ok((true, file)) => FetchOutcome::Installed(file),
-            Ok((false, file)) => FetchOutcome::Unchanged(file),
-            Err(error) => FetchOutcome::Failed(error),
-        };
+        let outcome = self.update(&work, &mut state, resolver).await;
         state.counts.record(&outcome);
-        keep(&work, &state, outcome)
+        let saved = work.save(&state);
+        outcome.and_then(|file| saved.map(|()| file))
     }
 
     /// Puts the version in use that the first source has whose version passes every check.
@@ -47,7 +45,7 @@ impl FetchJob {
         work: &WorkDirectory,
         state: &mut FetchState,
         resolver: &Resolver,
-    ) -> Result<(bool, FetchedFile), FetchError> {
+    ) -> Result<FetchedFile, FetchError> {
         let mut result = update(self, work, state, resolver).await;
         let mut errors = Vec::new();
         for source in &self.alternatives {
@@ -59,7 +57,7 @@ impl FetchJob {
             result = update(&job, work, state, resolver).await;
         }
         match result {
-            Ok((is_new, file)) => Ok((is_new, FetchedFile { errors, ..file })),
+            Ok(file) => Ok(FetchedFile { errors, ..file }),
             Err(error) if errors.is_empty() => Err(error),
             Err(error) => {
                 errors.push(error);
@@ -69,24 +67,13 @@ impl FetchJob {
     }
 }
 
-/// Keeps `state`. A success that cannot be kept is a failure, because the next run would download
-/// the file again.
-fn keep(work: &WorkDirectory, state: &FetchState, outcome: FetchOutcome) -> FetchOutcome {
-    match (work.save(state), outcome) {
-        (Ok(()), outcome) | (Err(_), outcome @ FetchOutcome::Failed(_)) => outcome,
-        (Err(error), FetchOutcome::Installed(_) | FetchOutcome::Unchanged(_)) => {
-            FetchOutcome::Failed(error)
-        }
-    }
-}
-
-/// Puts the version at the source in use, unless it is. Returns whether there was a new one.
+/// Puts the version at the source in use, unless it is.
 async fn update(
     job: &FetchJob,
     work: &WorkDirectory,
     state: &mut FetchState,
     resolver: &Resolver,
-) -> Result<(bool, FetchedFile), FetchError> {
+) -> Result<FetchedFile, FetchError> {
     complete_earlier_run(job, work)?;
     let client = FetchClient::new(&job.source, resolver.clone())?;
     let run = Run { job, work, client };
@@ -98,16 +85,16 @@ async fn update(
     let Version { next, validators, mut file } = version.inspect_err(|_| {
         let _ = fs::remove_dir_all(work.next()); // it is not complete
     })?;
-    let is_new = !next.is_in_use();
+    file.is_new = !next.is_in_use();
     let paths = next.installed_paths();
     // The keys of signatures may have changed, and then the files in use are no longer valid. CRLs
     // expire, and their CA may have been removed.
-    if is_new || job.is_signed() || job.is_crl() {
+    if file.is_new || job.is_signed() || job.is_crl() {
         file.entries = Some(check(job, &next).inspect_err(|_| {
             let _ = next.remove(); // the error of the check is the cause
         })?);
     }
-    if is_new {
+    if file.is_new {
         next.install()?;
     } else {
         next.remove()?;
@@ -116,7 +103,7 @@ async fn update(
     // The next run requests a file without marks without conditions.
     state.installed =
         marks.ok().map(|files| Installed { source: job.source_id(), validators, files });
-    Ok((is_new, file))
+    Ok(file)
 }
 
 /// Puts a version in use that an earlier run has checked and not renamed completely. The source and

@@ -48,12 +48,12 @@ fn transfer_errors() -> Vec<TransferError> {
         status(StatusCode::FORBIDDEN),
         status(StatusCode::TOO_MANY_REQUESTS),
         TransferError::TimedOut(second),
-        TransferError::Tls(text()),
+        ExchangeError::Tls(text()).into(),
         TransferError::TooLarge { max: 1, is_max_size: true },
         TransferError::TooLarge { max: 1, is_max_size: false },
         TransferError::Truncated { received: 1, reason: text() },
-        TransferError::Unreachable(text()),
-        TransferError::Unresolved(text()),
+        ExchangeError::Unreachable(text()).into(),
+        ExchangeError::Unresolved(text()).into(),
         TransferError::Write { path: "/keygate/file".into(), source: denied() },
     ]
 }

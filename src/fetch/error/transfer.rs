@@ -32,9 +32,9 @@ pub enum TransferError {
     /// The body has a `Content-Encoding`, although no request has `Accept-Encoding`.
     #[error("the response has a Content-Encoding; let the source send the file as it is")]
     Encoded,
-    /// The head of the response is too large.
-    #[error("{0}; correct the URL")]
-    Head(String),
+    /// There is no response.
+    #[error("{0}; {remedy}", remedy = remedy_without_response(.0))]
+    Exchange(#[from] ExchangeError),
     /// The end of the file cannot be known.
     #[error(
         "the response has neither Content-Length nor chunks, so that its end cannot be known; let the source send a length"
@@ -65,11 +65,6 @@ pub enum TransferError {
     /// The download took too long.
     #[error("not complete within {0:?}; raise timeout, or find a faster source")]
     TimedOut(Duration),
-    /// The TLS handshake failed.
-    #[error(
-        "TLS handshake failed: {0}; give the CAs of the server as trust anchors, correct the name in the URL, or give the source a server certificate"
-    )]
-    Tls(String),
     /// The file is too large.
     #[error(
         "larger than {}, the maximum; {}",
@@ -96,12 +91,6 @@ pub enum TransferError {
         /// The error of the connection.
         reason: String,
     },
-    /// The server refuses the connection, or the network does not lead to it.
-    #[error("{0}; check the network to the source, or correct the URL")]
-    Unreachable(String),
-    /// The name of the server is not known.
-    #[error("the name has no address: {0}; correct the name in the URL, or check the DNS")]
-    Unresolved(String),
     /// The file cannot be written.
     #[error("{}: {}{}", path.display(), regular_file::cause(.source), remedy_of(.source))]
     Write {
@@ -112,14 +101,14 @@ pub enum TransferError {
     },
 }
 
-impl From<ExchangeError> for TransferError {
-    fn from(error: ExchangeError) -> Self {
-        match error {
-            error @ ExchangeError::HeadTooLarge => Self::Head(error.to_string()),
-            ExchangeError::Tls(reason) => Self::Tls(reason),
-            ExchangeError::Unreachable(reason) => Self::Unreachable(reason),
-            ExchangeError::Unresolved(reason) => Self::Unresolved(reason),
+fn remedy_without_response(error: &ExchangeError) -> &'static str {
+    match error {
+        ExchangeError::HeadTooLarge => "correct the URL",
+        ExchangeError::Tls(_) => {
+            "give the CAs of the server as trust anchors, correct the name in the URL, or give the source a server certificate"
         }
+        ExchangeError::Unreachable(_) => "check the network to the source, or correct the URL",
+        ExchangeError::Unresolved(_) => "correct the name in the URL, or check the DNS",
     }
 }
 
