@@ -67,21 +67,22 @@ pub(super) fn attention(view: &View) -> Vec<Attention> {
     all
 }
 
-fn red(
-    subject: impl Into<String>,
-    problem: impl Into<String>,
-    row: impl Into<String>,
-) -> Attention {
+/// A condition of the object with this subject and this id of its row.
+fn red<S: Into<String>>((subject, row): (S, S), problem: impl Into<String>) -> Attention {
     let (subject, problem, row) = (subject.into(), problem.into(), row.into());
     Attention { level: AttentionLevel::Red, subject, problem, command: None, row }
 }
 
-fn amber(
-    subject: impl Into<String>,
-    problem: impl Into<String>,
-    row: impl Into<String>,
-) -> Attention {
-    Attention { level: AttentionLevel::Amber, ..red(subject, problem, row) }
+fn amber<S: Into<String>>(object: (S, S), problem: impl Into<String>) -> Attention {
+    Attention { level: AttentionLevel::Amber, ..red(object, problem) }
+}
+
+/// The subject and the id of the row of an object: of the kind itself without a name.
+fn object(kind: &str, name: Option<&str>) -> (String, String) {
+    match name {
+        Some(name) => (format!("{kind} {name}"), format!("{kind}-{name}")),
+        None => (kind.to_owned(), kind.to_owned()),
+    }
 }
 
 fn readiness(view: &View) -> Option<Attention> {
@@ -90,30 +91,30 @@ fn readiness(view: &View) -> Option<Attention> {
         Lifecycle::DrainedByOperator => {
             let config = view.report.configuration_path.as_deref();
             let command = Some(shell::keygate(&["drain", "--undo"], config));
-            Attention { command, ..amber("this instance", reason, "readiness") }
+            Attention { command, ..amber(("this instance", "readiness"), reason) }
         }
         Lifecycle::Draining | Lifecycle::NotReady | Lifecycle::Serving | Lifecycle::Stopped => {
-            red("this instance", reason, "readiness")
+            red(("this instance", "readiness"), reason)
         }
     })
 }
 
 fn source_of_proofs(report: &ConfirmReport, view: &View) -> Option<Attention> {
-    let subject = format!("source of proofs {}", report.source);
+    let object = (format!("source of proofs {}", report.source), "confirm".to_owned());
     if let Some(failure) = &report.failure {
         let problem = format!(
             "does not answer: {failure}; keys that were cleared stay cleared, new hits stay probable"
         );
         let config = view.report.configuration_path.as_deref();
         let command = Some(shell::keygate(&["validate", "--online"], config));
-        return Some(Attention { command, ..red(subject, problem, "confirm") });
+        return Some(Attention { command, ..red(object, problem) });
     }
     match (report.canary, &report.blocked_until) {
         (CanaryState::Failed, _) => {
-            Some(red(subject, "its canary is not known, so that no key is cleared", "confirm"))
+            Some(red(object, "its canary is not known, so that no key is cleared"))
         }
         (CanaryState::Off | CanaryState::Ok | CanaryState::Unchecked, Some(until)) => {
-            Some(amber(subject, format!("takes no questions until {until}"), "confirm"))
+            Some(amber(object, format!("takes no questions until {until}")))
         }
         (CanaryState::Off | CanaryState::Ok | CanaryState::Unchecked, None) => None,
     }

@@ -13,7 +13,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::response::{text, typed};
+use super::response::{rendered, text};
 
 /// Maximum size of the request body, in bytes; a larger one gets 400.
 const MAX_BODY: usize = 4096;
@@ -92,8 +92,5 @@ pub(super) async fn body<T: DeserializeOwned>(
 
 /// A response with the result of a command.
 pub(super) fn done(result: &impl Serialize) -> Response<Full<Bytes>> {
-    match serde_json::to_string(result) {
-        Ok(json) => typed("application/json", format!("{json}\n")),
-        Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
-    }
+    rendered("application/json", serde_json::to_string(result).map(|json| json + "\n"))
 }

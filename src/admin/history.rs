@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::Serialize;
 
+use super::losses::growth;
 use super::rejections;
 use crate::metrics::{Label, NameResult, Scrape};
 
@@ -23,7 +24,7 @@ pub(super) struct History {
 }
 
 /// Counts of one hour, without zeros.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct HourCounts {
     /// Start of the hour, in seconds since the Unix epoch.
     pub(super) start: u64,
@@ -54,11 +55,7 @@ impl History {
             if self.hours.len() >= HOURS {
                 self.hours.pop_front();
             }
-            self.hours.push_back(HourCounts {
-                start,
-                verdicts: BTreeMap::new(),
-                actions: BTreeMap::new(),
-            });
+            self.hours.push_back(HourCounts { start, ..HourCounts::default() });
         }
         if let Some(hour) = self.hours.back_mut() {
             add_growth(&mut hour.verdicts, &verdicts, &self.verdicts);
@@ -78,11 +75,8 @@ fn add_growth(
     now: &BTreeMap<String, f64>,
     before: &BTreeMap<String, f64>,
 ) {
-    for (name, value) in now {
-        let growth = value - before.get(name).copied().unwrap_or_default();
-        if growth > 0.0 {
-            *sums.entry(name.clone()).or_default() += growth;
-        }
+    for (name, growth) in growth(now, before) {
+        *sums.entry(name).or_default() += growth;
     }
 }
 

@@ -35,21 +35,16 @@ const COMMIT_LENGTH: usize = 12;
 #[derive(Template)]
 #[template(path = "page.html")]
 struct StatusPage<'a> {
+    state: &'a AdminState,
+    view: &'a View,
     version: &'static str,
     /// The first characters of the commit, or `unknown`.
     commit: &'static str,
-    host: &'a str,
-    /// The service or authorizer that the page is limited to; empty if it shows all.
-    only: &'a str,
     /// Number of the conditions of each level.
     levels: String,
     uptime: String,
     /// Resident memory, and the limit of the cgroup or the machine.
     memory: String,
-    /// `None` without a file.
-    configuration_path: Option<&'a str>,
-    is_ready: bool,
-    generation: u64,
     now: String,
     /// The conditions that need attention, worst first.
     attention: Vec<Attention>,
@@ -61,8 +56,6 @@ struct StatusPage<'a> {
     validate_command: Option<String>,
     filters: Vec<FilterRow<'a>>,
     lists: Vec<ListRow<'a>>,
-    /// The checks of weak keys, or that none is made.
-    weak_keys: String,
     /// The source of proofs, if one is configured.
     confirm: Option<ConfirmCard<'a>>,
     verdicts: Vec<CountRow>,
@@ -72,8 +65,6 @@ struct StatusPage<'a> {
     /// The command that prints all clients.
     report_command: String,
     forgotten: u64,
-    /// Failed handshakes since the start.
-    failed_handshakes: f64,
     expiries: Vec<ExpiryRow<'a>>,
     services: Vec<ServiceRow<'a>>,
     /// Handshakes that failed before a service was selected, by result.
@@ -124,18 +115,15 @@ fn with_page<T>(
     all.hits.retain(|hit| view.only.as_ref().is_none_or(|only| hit.service == *only));
     let (none, counters) = (ServiceTraffic::default(), AuthorizerCounters::new(scrape));
     let config = report.configuration_path.as_deref();
-    let traffic = |name: &str| view.traffic.get(name).unwrap_or(&none);
+    let traffic = |name: &str| view.traffic.services.get(name).unwrap_or(&none);
     let page = StatusPage {
+        state,
+        view,
         version: env!("CARGO_PKG_VERSION"),
         commit: COMMIT.get(..COMMIT_LENGTH).unwrap_or(COMMIT),
-        host: &state.host,
-        only: view.only.as_deref().unwrap_or_default(),
         levels: levels(&attention),
         uptime: duration(now.saturating_sub(state.since)),
         memory: memory(&view.scrape),
-        configuration_path: config,
-        is_ready: view.not_ready.is_none(),
-        generation: report.generation,
         now: rfc3339(now),
         attention_kind: match attention.first().map(|attention| attention.level) {
             None => "good",
@@ -147,7 +135,6 @@ fn with_page<T>(
         validate_command: config.map(remedy::validate),
         filters: report.filters.iter().map(|it| FilterRow::new(it, config, now)).collect(),
         lists: report.lists.iter().map(|report| ListRow::new(report, config, now)).collect(),
-        weak_keys: report.weak_keys_text(),
         confirm: confirm.as_ref().map(ConfirmCard::new),
         verdicts: counts(
             hours,
@@ -159,12 +146,11 @@ fn with_page<T>(
         clients: Clients::new(&all.hits, &parameter(query, "q"), now),
         report_command: shell::keygate(&["report"], config),
         forgotten: all.evicted,
-        failed_handshakes: view.failed_handshakes(),
         expiries: expiries::rows(&report.expiries, &all, (state.since, now)),
         services: (report.services.iter())
             .map(|report| ServiceRow::new(report, traffic(&report.name), config, now))
             .collect(),
-        unrouted_handshakes: services::counts(&view.unrouted_handshakes),
+        unrouted_handshakes: services::counts(&view.traffic.unrouted_handshakes),
         servers: servers.iter().map(|report| ServerRow::new(report, now)).collect(),
         authorizers: (report.authorizers.iter())
             .map(|report| AuthorizerRow::new(report, &counters, config, now))

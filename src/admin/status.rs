@@ -53,8 +53,8 @@ pub(super) fn json(state: &AdminState, view: &View) -> serde_json::Result<String
         drained: state.sources.drain.report(),
         attention: attention(view),
         report: &view.report,
-        traffic: &view.traffic,
-        unrouted_handshakes: &view.unrouted_handshakes,
+        traffic: &view.traffic.services,
+        unrouted_handshakes: &view.traffic.unrouted_handshakes,
         servers: view.servers(),
         confirm: view.confirm.as_ref(),
     })?;

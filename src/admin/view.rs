@@ -1,6 +1,5 @@
 //! Everything that `/status` and the status page show of one moment.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
@@ -8,12 +7,9 @@ use keygate_core::tls::HandshakeResult;
 use keygate_core::unix_time;
 
 use super::AdminState;
-use super::admissions::Admission;
-use super::admissions::update::Update;
 use super::history::{History, HourCounts};
-use super::losses::Losses;
 use super::servers::{ServerReport, servers};
-use super::traffic::{RecentTraffic, ServiceTraffic, TrafficSamples, WINDOW};
+use super::traffic::{RecentTraffic, TrafficSamples, WINDOW};
 use crate::confirm::ConfirmReport;
 use crate::listen::AddressLoad;
 use crate::metrics::Scrape;
@@ -40,18 +36,9 @@ pub(super) struct View {
     pub(super) scrape: Scrape,
     /// Verdicts and actions of each hour, oldest first.
     pub(super) hours: Vec<HourCounts>,
-    /// By service.
-    pub(super) traffic: BTreeMap<String, ServiceTraffic>,
-    /// By service and authorizer.
-    pub(super) admissions: BTreeMap<String, Admission>,
+    pub(super) traffic: RecentTraffic,
     /// The issuer of the last client that failed because of it, by service.
     pub(super) failed_issuers: FailedIssuers,
-    /// Handshakes that failed before a service was selected in the last five minutes, by result.
-    pub(super) unrouted_handshakes: BTreeMap<String, f64>,
-    /// In the last five minutes.
-    pub(super) losses: Losses,
-    /// The updates of files within an hour, the last one at the end.
-    pub(super) updates: Vec<Update>,
     /// The addresses of services and authorizers.
     pub(super) addresses: Vec<AddressLoad>,
     /// Why the process is not ready; `None` if it is.
@@ -70,18 +57,11 @@ impl View {
         let mut memory = state.memory.lock().unwrap_or_else(PoisonError::into_inner);
         let Memory { history, traffic } = &mut *memory;
         history.update(&scrape, now);
-        let traffic = traffic.update(&scrape, &report, Instant::now());
-        let RecentTraffic {
-            services: mut traffic,
-            admissions,
-            unrouted_handshakes,
-            losses,
-            updates,
-        } = traffic;
+        let mut traffic = traffic.update(&scrape, &report, Instant::now());
         let hours = history.hours().cloned().collect();
         drop(memory);
         state.sources.key_uses.for_each_since(now.saturating_sub(WINDOW.as_secs()), |client| {
-            if let Some(service) = traffic.get_mut(&client.service) {
+            if let Some(service) = traffic.services.get_mut(&client.service) {
                 *service.client_keys.entry(client.key_algorithm.to_string()).or_default() += 1.0;
             }
         });
@@ -92,11 +72,7 @@ impl View {
             scrape,
             hours,
             traffic,
-            admissions,
             failed_issuers: state.sources.recent_hits.failed_issuers(),
-            unrouted_handshakes,
-            losses,
-            updates,
             addresses: state.sources.loads.all(),
             not_ready: state.not_ready(),
             stage: state.sources.drain.stage(),
@@ -117,7 +93,7 @@ impl View {
         let is_of_other = |kind| ["service", "authorizer"].contains(&kind);
         report.warnings.retain(|it| !is_of_other(it.kind) || it.name.as_deref() == Some(name));
         report.expiries.retain(|it| it.subject == name);
-        self.traffic.retain(|service, _| service == name);
+        self.traffic.services.retain(|service, _| service == name);
         self.only = Some(name.to_owned());
         Some(self)
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use keygate_core::tls::HandshakeResult;
 use keygate_core::unix_time::duration;
 
-use super::{Attention, amber, red};
+use super::{Attention, amber, object, red};
 use crate::admin::admissions::update::Update;
 use crate::admin::admissions::{Admission, ClientCounts, UNROUTED};
 use crate::admin::view::View;
@@ -22,13 +22,14 @@ const FEW: f64 = 3.0;
 const MANY: f64 = 10.0;
 
 pub(super) fn conditions(view: &View) -> Vec<Attention> {
-    let (update, cause) = (view.updates.last(), view.updates.iter().find(|it| it.is_jump()));
+    let (update, cause) =
+        (view.traffic.updates.last(), view.traffic.updates.iter().find(|it| it.is_jump()));
     let open = view.scrape.sums("keygate_connections_active", "service");
     let services = view.report.services.iter().map(|it| ("service", it.name.as_str()));
     let authorizers = view.report.authorizers.iter().map(|it| ("authorizer", it.name.as_str()));
     let conditions = services.chain(authorizers).flat_map(|(kind, name)| {
         let open = open.get(name).copied().unwrap_or_default();
-        let clients = view.admissions.get(name);
+        let clients = view.traffic.admissions.get(name);
         let issuer = view.failed_issuers.get(name);
         let shut_out = clients.and_then(|it| shut_out((kind, name), it, open, (issuer, update)));
         let shut_out = shut_out.or_else(|| unusual_failures(name, clients?));
@@ -36,7 +37,7 @@ pub(super) fn conditions(view: &View) -> Vec<Attention> {
         let unusable = clients.and_then(|it| unusable_questions(name, it));
         shut_out.into_iter().chain(limited).chain(unusable)
     });
-    let unrouted = view.admissions.get(UNROUTED).and_then(|it| limited(UNROUTED, it));
+    let unrouted = view.traffic.admissions.get(UNROUTED).and_then(|it| limited(UNROUTED, it));
     conditions
         .chain(unrouted)
         .chain(cause.and_then(|update| rejecting_update(update, view)))
@@ -78,17 +79,13 @@ fn shut_out(
         .map(|(result, issuer)| format!("; the last {} has the issuer {issuer}", result.as_str()));
     let issuer = issuer.unwrap_or_default();
     let problem = format!("{problem} ({results}): {cause}{issuer}{update}");
-    let (subject, row) = (format!("{kind} {name}"), format!("{kind}-{name}"));
     // Browsers and probes without the CA of the service cause `service_rejected`, and a client with
     // a copied certificate causes `bad_signature`. One of them makes nothing red.
     let by_clients = [HandshakeResult::BadSignature, HandshakeResult::ServiceRejected];
     let by_clients = by_clients.iter().filter_map(|it| since_success.failed.get(it.as_str()));
     let rejected = since_success.failures() - by_clients.sum::<f64>();
-    Some(if is_silent && rejected > MANY && open == 0.0 {
-        red(subject, problem, row)
-    } else {
-        amber(subject, problem, row)
-    })
+    let new = if is_silent && rejected > MANY && open == 0.0 { red } else { amber };
+    Some(new(object(kind, Some(name)), problem))
 }
 
 /// A service that no client gets past any more, while handshakes fail more often than before with
@@ -107,7 +104,7 @@ fn unusual_failures(name: &str, clients: &Admission) -> Option<Attention> {
         results_of(&counts),
         cause_of_most(&counts)
     );
-    Some(amber(format!("service {name}"), problem, format!("service-{name}")))
+    Some(amber(object("service", Some(name)), problem))
 }
 
 /// Connections of a service, or before one is selected, of which some were above a limit.
@@ -119,8 +116,8 @@ fn limited(name: &str, clients: &Admission) -> Option<Attention> {
          setting; evicted handshakes are a cause as well"
     );
     (limited >= FEW).then(|| match name {
-        UNROUTED => amber("connections without a service", problem, "unrouted"),
-        _ => amber(format!("service {name}"), problem, format!("service-{name}")),
+        UNROUTED => amber(("connections without a service", "unrouted"), problem),
+        _ => amber(object("service", Some(name)), problem),
     })
 }
 
@@ -142,7 +139,7 @@ fn unusable_questions(name: &str, clients: &Admission) -> Option<Attention> {
     let absent = unusable.get(QuestionResult::NoCertificate.as_str()).copied().unwrap_or_default();
     let counted = if clients.has_succeeded { all - absent } else { all };
     let new = if counted > MANY { red } else { amber };
-    Some(new(format!("authorizer {name}"), problem, format!("authorizer-{name}")))
+    Some(new(object("authorizer", Some(name)), problem))
 }
 
 /// The results that occurred, with their numbers.
@@ -236,7 +233,7 @@ fn rejecting_update(update: &Update, view: &View) -> Option<Attention> {
          to do; otherwise restore the file before it"
     );
     let condition =
-        |problem| amber(format!("update of {}", file_names(update)), problem, file.row.as_str());
+        |problem| amber((format!("update of {}", file_names(update)), file.row.clone()), problem);
     if !update.rejects_keys() {
         let crls = ", but for a CRL, of which the CA must issue the next one";
         return Some(condition(format!("{problem}{crls}")));

@@ -19,14 +19,14 @@ pub(in crate::admin) fn expiry_row(index: usize) -> String {
 fn expiring(index: usize, expiry: &Expiry, now: u64) -> Option<Attention> {
     let subject = format!("{} of {}", expiry.kind, expiry.subject);
     let path = expiry.path.as_ref().map(|path| format!(": {path}")).unwrap_or_default();
-    let (at, row) = (format!("{}{path}", utc(expiry.at)), expiry_row(index));
+    let (at, object) = (format!("{}{path}", utc(expiry.at)), (subject, expiry_row(index)));
     match (expiry.state(now), expiry.kind) {
         // Their clients are rejected, as it was planned.
         (ExpiryState::Expired, Expiry::EXCEPTION | Expiry::SERVER_AUTH) => {
-            Some(amber(subject, format!("expired at {at}"), row))
+            Some(amber(object, format!("expired at {at}")))
         }
-        (ExpiryState::Expired, _) => Some(red(subject, format!("expired at {at}"), row)),
-        (ExpiryState::Soon, _) => Some(amber(subject, format!("expires at {at}"), row)),
+        (ExpiryState::Expired, _) => Some(red(object, format!("expired at {at}"))),
+        (ExpiryState::Soon, _) => Some(amber(object, format!("expires at {at}"))),
         (ExpiryState::Valid, _) => None,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Attention, amber, red};
+use super::{Attention, amber, object, red};
 use crate::admin::remedy;
 use crate::admin::view::View;
 use crate::metrics::Scrape;
@@ -15,14 +15,11 @@ pub(super) fn conditions(view: &View) -> Vec<Attention> {
     let mut all: Vec<_> = rejections.iter().map(|rejection| rejected(rejection, report)).collect();
     all.extend(report.filters.iter().filter_map(stale_filter));
     let stale = report.lists.iter().filter(|list| list.stale);
-    all.extend(stale.map(|list| {
-        let row = format!("list-{}", list.name);
-        amber(format!("list {}", list.name), "older than max_age", row)
-    }));
+    all.extend(stale.map(|list| amber(object("list", Some(&list.name)), "older than max_age")));
     if !report.restart_needed.is_empty() {
         let settings = report.restart_needed.join(", ");
         let problem = format!("{settings}: changed, but read at the start only");
-        all.push(amber("configuration", problem, "configuration"));
+        all.push(amber(object("configuration", None), problem));
     }
     all.extend(report.warnings.iter().filter(|it| !it.is_elsewhere).map(warned));
     all.extend(own_keys(view));
@@ -34,8 +31,7 @@ pub(super) fn conditions(view: &View) -> Vec<Attention> {
 fn rejected(rejection: &Rejection<'_>, report: &Report) -> Attention {
     let Rejection { kind, name, path, reason, error, waiting, at: _ } = rejection;
     let command = remedy::of_rejection(rejection, report.configuration_path.as_deref());
-    let subject = name.map_or_else(|| (*kind).to_owned(), |name| format!("{kind} {name}"));
-    let row = name.map_or_else(|| (*kind).to_owned(), |name| format!("{kind}-{name}"));
+    let object = object(kind, *name);
     let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
     let error = path.map_or_else(|| (*error).to_owned(), |path| format!("{path}: {error}"));
     if *waiting {
@@ -43,28 +39,25 @@ fn rejected(rejection: &Rejection<'_>, report: &Report) -> Attention {
             .contains(": client_auth.crls ")
             .then_some("; until then none of its revocations applies");
         let problem = format!("an update waits{reason}: {error}{}", crl.unwrap_or_default());
-        return Attention { command, ..amber(subject, problem, row) };
+        return Attention { command, ..amber(object, problem) };
     }
-    Attention { command, ..red(subject, format!("rejected{reason}: {error}"), row) }
+    Attention { command, ..red(object, format!("rejected{reason}: {error}")) }
 }
 
 /// A warning of `keygate validate` about what is in use.
 fn warned(warning: &Warning) -> Attention {
-    let Warning { kind, name, .. } = warning;
-    let subject = name.as_ref().map_or_else(|| (*kind).to_owned(), |name| format!("{kind} {name}"));
-    let row = name.as_ref().map_or_else(|| (*kind).to_owned(), |name| format!("{kind}-{name}"));
     let new = if warning.is_outage { red } else { amber };
-    new(subject, warning.problem(), row)
+    new(object(warning.kind, warning.name.as_deref()), warning.problem())
 }
 
 fn stale_filter(filter: &FilterReport) -> Option<Attention> {
-    let (subject, row) = (format!("filter {}", filter.name), format!("filter-{}", filter.name));
+    let object = object("filter", Some(&filter.name));
     if filter.last_good_in_use {
         let problem = "the last good filter is in use, because the file was rejected";
-        Some(red(subject, problem, row))
+        Some(red(object, problem))
     } else {
         let problem = "older than max_age: keys that leaked since are not in it";
-        filter.stale.then(|| amber(subject, problem, row))
+        filter.stale.then(|| amber(object, problem))
     }
 }
 
@@ -81,7 +74,7 @@ fn own_keys(view: &View) -> Vec<Attention> {
         let problem = format!("its own key is compromised: {}", label("role"));
         let name = label("service");
         let kind = if authorizers.contains(name) { "authorizer" } else { "service" };
-        red(format!("{kind} {name}"), problem, format!("{kind}-{name}"))
+        red(object(kind, Some(name)), problem)
     });
     compromised.collect()
 }
@@ -91,28 +84,28 @@ fn unsaved_state(view: &View) -> Vec<Attention> {
     let waits = value(&view.scrape, "keygate_state_lock_waiting") > 0.0;
     let locked = waits.then(|| {
         let problem = "another process uses it, and nothing is saved until it ends";
-        amber("state directory", problem, "configuration")
+        amber(("state directory", "configuration"), problem)
     });
     unwritable_state(view).into_iter().chain(locked).collect()
 }
 
 fn unwritable_state(view: &View) -> Option<Attention> {
     let problem = match view.report.unsaved.as_slice() {
-        [] if view.losses.state_writes > 0.0 => {
-            let failed = view.losses.state_writes;
+        [] if view.traffic.losses.state_writes > 0.0 => {
+            let failed = view.traffic.losses.state_writes;
             format!("{failed} writes failed in the last five minutes: see the log")
         }
         [] => return None,
         errors => format!("cannot be written: {}", errors.join("; ")),
     };
-    Some(red("state directory", problem, "configuration"))
+    Some(red(("state directory", "configuration"), problem))
 }
 
 /// Files that hang.
 fn hung_files(scrape: &Scrape) -> Option<Attention> {
     let hung = value(scrape, "keygate_files_hung");
     let problem = format!("{hung} do not respond: see the log");
-    (hung > 0.0).then(|| red("files", problem, "configuration"))
+    (hung > 0.0).then(|| red(("files", "configuration"), problem))
 }
 
 fn value(scrape: &Scrape, series: &str) -> f64 {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use keygate_core::unix_time::{duration, utc};
 
-use super::{Attention, amber, red};
+use super::{Attention, amber, object, red};
 use crate::admin::servers::ServerReport;
 use crate::admin::traffic::{Exchanges, ServiceTraffic};
 use crate::admin::view::View;
@@ -27,8 +27,8 @@ const SILENCE: u64 = 60;
 
 pub(super) fn conditions(view: &View) -> Vec<Attention> {
     let mut all = servers_down(&view.servers(), view);
-    all.extend(view.traffic.iter().filter_map(failed_exchanges));
-    all.extend(view.traffic.iter().filter_map(rejected_requests));
+    all.extend(view.traffic.services.iter().filter_map(failed_exchanges));
+    all.extend(view.traffic.services.iter().filter_map(rejected_requests));
     all.extend(view.addresses.iter().filter_map(|load| full_address(load, view)));
     all.extend(losses(view));
     all
@@ -40,7 +40,6 @@ fn servers_down(servers: &[ServerReport<'_>], view: &View) -> Vec<Attention> {
     let (up, down): (Vec<_>, Vec<_>) = servers.iter().partition(|server| server.is_up());
     let serving: BTreeSet<&str> = up.iter().map(|server| server.service).collect();
     let conditions = down.iter().map(|server| {
-        let subject = format!("service {}", server.service);
         let since = server.since.map(|at| format!(" since {}", utc(at)));
         let error = server.error.as_ref().map(|error| format!(": {error}"));
         let problem = format!(
@@ -50,13 +49,11 @@ fn servers_down(servers: &[ServerReport<'_>], view: &View) -> Vec<Attention> {
             since.unwrap_or_default(),
             error.unwrap_or_default()
         );
-        let recent = view.traffic.get(server.service).map(|traffic| &traffic.last_minute);
+        let recent = view.traffic.services.get(server.service).map(|traffic| &traffic.last_minute);
         let succeeds = server.is_failing() && recent.is_some_and(|it| it.all > it.failures());
-        if succeeds || serving.contains(server.service) {
-            amber(subject, problem, server.row())
-        } else {
-            red(subject, problem, server.row())
-        }
+        let is_served = succeeds || serving.contains(server.service);
+        let new = if is_served { amber } else { red };
+        new((format!("service {}", server.service), server.row()), problem)
     });
     conditions.collect()
 }
@@ -75,12 +72,8 @@ fn failed_exchanges((service, traffic): (&String, &ServiceTraffic)) -> Option<At
          ({}): see \"upstream failed\" in the log",
         reasons.join(", ")
     );
-    let (subject, row) = (format!("service {service}"), format!("service-{service}"));
-    Some(if failures > all * RED_FAILURES {
-        red(subject, problem, row)
-    } else {
-        amber(subject, problem, row)
-    })
+    let new = if failures > all * RED_FAILURES { red } else { amber };
+    Some(new(object("service", Some(service)), problem))
 }
 
 /// A service of whose requests since the last success, in the last minute at most, at least half, and
@@ -99,7 +92,7 @@ fn rejected_requests((service, traffic): (&String, &ServiceTraffic)) -> Option<A
         duration(silence)
     );
     let new = if by_limit && silence >= SILENCE && *count > MANY { red } else { amber };
-    Some(new(format!("service {service}"), problem, format!("service-{service}")))
+    Some(new(object("service", Some(service)), problem))
 }
 
 /// Share of `max_connections` from which an address needs attention.
@@ -123,7 +116,7 @@ fn full_address(load: &AddressLoad, view: &View) -> Option<Attention> {
     );
     let row = (service.map(|service| format!("service-{}", service.name)))
         .or(authorizer.map(|authorizer| format!("authorizer-{}", authorizer.name)))?;
-    Some(red(format!("address {address}"), problem, row))
+    Some(red((format!("address {address}"), row), problem))
 }
 
 /// Lines of the logs and spans that were lost.
@@ -134,20 +127,20 @@ fn losses(view: &View) -> Vec<Attention> {
         format!("{} in the last five minutes ({})", lost.values().sum::<f64>(), counts.join(", "))
     };
     let mut all = Vec::new();
-    let (lines, spans) = (&view.losses.log_lines, &view.losses.spans);
+    let (lines, spans) = (&view.traffic.losses.log_lines, &view.traffic.losses.spans);
     if !lines.is_empty() {
         let problem = format!(
             "lines lost: {}; the reader of the log stalls, or its file cannot be written",
             described(lines)
         );
-        all.push(amber("log", problem, "configuration"));
+        all.push(amber(("log", "configuration"), problem));
     }
     if !spans.is_empty() {
         let problem = format!(
             "spans lost: {}: see \"traces cannot be exported\" in the log",
             described(spans)
         );
-        all.push(amber("traces", problem, "configuration"));
+        all.push(amber(("traces", "configuration"), problem));
     }
     all
 }

@@ -29,15 +29,8 @@ pub(super) struct Clients<'a> {
 pub(super) struct ClientRow<'a> {
     /// `client-` and the fingerprint, or the address.
     pub(super) id: String,
-    /// The subject, or the first other name of a certificate without one.
-    pub(super) name: &'a str,
-    pub(super) issuer: &'a str,
-    pub(super) serial: &'a str,
-    pub(super) fingerprint: &'a str,
-    /// The subject alternative names; empty if there are none.
-    pub(super) names: String,
-    /// The lines of a configuration that admit the client.
-    pub(super) to_admit: String,
+    /// The last hit.
+    pub(super) newest: &'a RecentHit,
     pub(super) last_seen: String,
     pub(super) count: u64,
     /// The addresses that the client was last seen from, without repetition.
@@ -48,21 +41,13 @@ pub(super) struct ClientRow<'a> {
 
 /// The verdict on a client at one service, and the action.
 pub(super) struct HitRow<'a> {
-    pub(super) service: &'a str,
+    pub(super) hit: &'a RecentHit,
+    /// The verdict, or the result if no verdict decides.
     pub(super) verdict: &'static str,
-    pub(super) action: &'static str,
-    pub(super) count: u64,
     pub(super) last_seen: String,
     /// The filter or list that has the key, or the check that it fails, after "found"; empty if
     /// there is none.
     pub(super) found: String,
-    /// The CA and the name that it may not vouch for; empty if that is not the reason.
-    pub(super) error: &'a str,
-    /// Name of the proof of a confirmed key; empty without one.
-    pub(super) proof: &'a str,
-    /// Subject and fingerprint of the issuer whose key was found; empty if it is the client's own.
-    pub(super) found_subject: &'a str,
-    pub(super) found_fingerprint: &'a str,
 }
 
 impl<'a> Clients<'a> {
@@ -104,7 +89,6 @@ fn has(hit: &RecentHit, wanted: &str) -> bool {
 
 fn row<'a>(hits: &[&'a RecentHit], now: u64) -> Option<ClientRow<'a>> {
     let newest = *hits.first()?;
-    let client = newest.client.as_ref();
     let mut addresses: Vec<String> = Vec::new();
     for address in hits.iter().filter_map(|hit| hit.address) {
         let address = address.to_string();
@@ -114,12 +98,7 @@ fn row<'a>(hits: &[&'a RecentHit], now: u64) -> Option<ClientRow<'a>> {
     }
     Some(ClientRow {
         id: id(newest),
-        name: client.map_or("no certificate", CertificateSummary::name),
-        issuer: client.map_or("", |client| &client.issuer),
-        serial: client.map_or("", |client| &client.serial),
-        fingerprint: newest.fingerprint(),
-        names: client.map_or_else(String::new, CertificateSummary::names),
-        to_admit: newest.to_admit(),
+        newest,
         last_seen: ago(newest.last_seen, now),
         count: hits.iter().fold(0, |sum, hit| sum.saturating_add(hit.count)),
         addresses: if addresses.is_empty() { "-".to_owned() } else { addresses.join(", ") },
@@ -132,18 +111,8 @@ fn hit_row(hit: &RecentHit, now: u64) -> HitRow<'_> {
     let found_in = source.list.as_ref().or(source.filter.as_ref());
     let by_check = source.check.map(|check| format!("by check {check}"));
     let finding = source.finding.as_ref().map(|it| format!(": {it}")).unwrap_or_default();
-    HitRow {
-        service: &hit.service,
-        verdict: hit.result.unwrap_or(hit.verdict),
-        action: hit.action,
-        count: hit.count,
-        last_seen: ago(hit.last_seen, now),
-        found: (found_in.map(|list| format!("in {list}{finding}")))
-            .or(by_check)
-            .unwrap_or_default(),
-        error: hit.error.as_deref().unwrap_or_default(),
-        proof: source.proof.as_deref().unwrap_or_default(),
-        found_subject: source.found_subject.as_deref().unwrap_or_default(),
-        found_fingerprint: source.found_fingerprint.as_deref().unwrap_or_default(),
-    }
+    let found = found_in.map(|list| format!("in {list}{finding}")).or(by_check);
+    let verdict = hit.result.unwrap_or(hit.verdict);
+    let (last_seen, found) = (ago(hit.last_seen, now), found.unwrap_or_default());
+    HitRow { hit, verdict, last_seen, found }
 }

@@ -1,6 +1,5 @@
 //! The rows of what expires first.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use keygate_core::unix_time::{utc, within};
@@ -17,16 +16,13 @@ const MAX_VALID: usize = 20;
 
 /// An object that expires.
 pub(super) struct ExpiryRow<'a> {
+    pub(super) expiry: &'a Expiry,
     pub(super) id: String,
     pub(super) state: Badge,
     pub(super) within: String,
     pub(super) at: String,
-    /// Kind of object, such as a certificate.
-    pub(super) kind: &'static str,
     /// Service or exception that the object belongs to.
-    pub(super) subject: Cow<'a, str>,
-    /// Path of the file; empty for an exception.
-    pub(super) path: &'a str,
+    pub(super) subject: String,
 }
 
 /// The rows of `expiries`, which are sorted, with the clients among `hits` that are concerned. The
@@ -54,7 +50,7 @@ fn row<'a>(
     (start, now): (u64, u64),
 ) -> ExpiryRow<'a> {
     const WEEK: u64 = 7 * 86_400;
-    let subject = Cow::from(&expiry.subject);
+    let subject = &expiry.subject;
     let subject = match expiry.kind {
         Expiry::SERVER_AUTH => {
             // The hits are lost at a restart.
@@ -65,24 +61,17 @@ fn row<'a>(
             };
             let left = hits.iter().filter(is_left).count();
             let more = if *evicted > 0 { " or more" } else { "" };
-            format!("{subject}, clients since {}: {left}{more}", utc(since)).into()
+            format!("{subject}, clients since {}: {left}{more}", utc(since))
         }
-        _ => subject,
+        _ => subject.clone(),
     };
     let state = match expiry.state(now) {
         ExpiryState::Expired => Badge::new("bad", "expired"),
         ExpiryState::Soon => Badge::new("warn", "soon"),
         ExpiryState::Valid => Badge::new("good", "valid"),
     };
-    ExpiryRow {
-        id: expiry_row(index),
-        state,
-        within: within(expiry.at, now),
-        at: utc(expiry.at),
-        kind: expiry.kind,
-        subject,
-        path: expiry.path.as_deref().unwrap_or_default(),
-    }
+    let (id, within, at) = (expiry_row(index), within(expiry.at, now), utc(expiry.at));
+    ExpiryRow { expiry, id, state, within, at, subject }
 }
 
 #[cfg(test)]
@@ -103,7 +92,7 @@ mod tests {
             let hits = AllHits { evicted, ..AllHits::default() };
             let rows = rows(&expiries, &hits, (start, now));
             assert_eq!(rows.len(), MAX_VALID + 1);
-            rows.last().map(|it| it.subject.to_string()).unwrap_or_default()
+            rows.last().map(|it| it.subject.clone()).unwrap_or_default()
         };
         assert_eq!(subject(0, now - DAY), "a, clients since 1970-04-10 00:00:00 UTC: 0");
         assert_eq!(

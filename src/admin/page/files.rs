@@ -65,7 +65,7 @@ impl<'a> FilterRow<'a> {
             false_positives: format!("{:.1e}", summary.false_positive_ratio),
             loaded: ago(report.loaded, now),
             last_reload: outcome(&report.last_reload, now),
-            rejection: report.last_rejection.as_ref().map(|it| reason(it, now)),
+            rejection: report.last_rejection.as_ref().and_then(|it| rejection(it, now)),
             waiting: WaitingUpdate::new(&report.dry_run, "filter", &report.name, config),
         }
     }
@@ -110,7 +110,7 @@ impl<'a> ListRow<'a> {
             state: state(&report.dry_run, last_good, is_rejected, report.stale),
             updated: report.updated.map_or_else(|| "-".to_owned(), |updated| ago(updated, now)),
             last_reload: outcome(&report.last_reload, now),
-            rejection: is_rejected.then(|| reason(&report.last_reload, now)),
+            rejection: rejection(&report.last_reload, now),
             waiting: WaitingUpdate::new(&report.dry_run, "list", &report.name, config),
         }
     }
@@ -124,23 +124,21 @@ pub(super) struct ConfigurationRow {
 
 impl ConfigurationRow {
     pub(super) fn new(reload: &ReloadReport, now: u64) -> Self {
-        let rejection = reload.error.is_some().then(|| reason(reload, now));
+        let rejection = rejection(reload, now);
         let kind = if rejection.is_some() { "bad" } else { "good" };
         Self { state: Badge::new(kind, outcome(reload, now)), rejection }
     }
 }
 
 /// Result and time of a reload.
-pub(super) fn outcome(reload: &ReloadReport, now: u64) -> String {
+fn outcome(reload: &ReloadReport, now: u64) -> String {
     let result = if reload.error.is_some() { "rejected" } else { reload.result };
     format!("{result} {}", ago(reload.at, now))
 }
 
-/// Why a reload was rejected, and when.
-pub(super) fn reason(reload: &ReloadReport, now: u64) -> String {
-    let error = reload.error.as_deref().unwrap_or_default();
-    match reload.reason {
-        Some(reason) => format!("{} ({reason}): {error}", ago(reload.at, now)),
-        None => format!("{}: {error}", ago(reload.at, now)),
-    }
+/// Why a reload was rejected, and when; `None` if it was not.
+pub(super) fn rejection(reload: &ReloadReport, now: u64) -> Option<String> {
+    let error = reload.error.as_deref()?;
+    let reason = reload.reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
+    Some(format!("{}{reason}: {error}", ago(reload.at, now)))
 }

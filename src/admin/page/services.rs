@@ -6,7 +6,7 @@ use keygate_core::guard::VerdictKind;
 use keygate_core::unix_time::{ago, utc};
 
 use super::Badge;
-use super::files::{WaitingUpdate, reason};
+use super::files::{WaitingUpdate, rejection};
 use crate::admin::servers::ServerReport;
 use crate::admin::traffic::ServiceTraffic;
 use crate::metrics::{ByService, Label, QuestionResult, Scrape};
@@ -14,16 +14,14 @@ use crate::sources::{AuthorizerReport, PolicyReport, ServiceReport};
 
 pub(super) struct ServiceRow<'a> {
     pub(super) report: &'a ServiceReport,
+    pub(super) traffic: &'a ServiceTraffic,
     pub(super) server_names: String,
-    pub(super) connections: String,
     pub(super) requests: String,
     pub(super) errors: String,
-    pub(super) has_errors: bool,
     pub(super) p50: String,
     pub(super) p99: String,
     /// Failed handshakes by result.
     pub(super) failed_handshakes: String,
-    pub(super) client_rejections: f64,
     /// Actions by verdict.
     pub(super) policy: String,
     /// The rules by name.
@@ -41,7 +39,7 @@ impl<'a> ServiceRow<'a> {
     /// `config` is the path of the configuration.
     pub(super) fn new(
         report: &'a ServiceReport,
-        traffic: &ServiceTraffic,
+        traffic: &'a ServiceTraffic,
         config: Option<&str>,
         now: u64,
     ) -> Self {
@@ -58,21 +56,18 @@ impl<'a> ServiceRow<'a> {
         let actions = actions.map(|(verdict, action)| format!("{verdict}: {action}"));
         Self {
             report,
+            traffic,
             server_names: if names.is_empty() { "any other".to_owned() } else { names.join(", ") },
-            connections: format!("{} of {}", traffic.connections, traffic.max_connections),
             requests: rate(traffic.requests_per_minute),
             errors: rate(traffic.errors_per_minute),
-            has_errors: traffic.errors_per_minute > 0.0,
             p50: duration(traffic.p50),
             p99: duration(traffic.p99),
             failed_handshakes: counts(&traffic.failed_handshakes),
-            client_rejections: traffic.client_rejections,
             policy: actions.join(", "),
             rules: rules(policy),
             key_exchanges: counts(&traffic.key_exchanges),
             client_keys: counts(&traffic.client_keys),
-            rejection: (report.last_reload.error.is_some())
-                .then(|| reason(&report.last_reload, now)),
+            rejection: rejection(&report.last_reload, now),
             waiting: WaitingUpdate::new(&report.dry_run, "service", &report.name, config),
         }
     }
@@ -199,8 +194,7 @@ impl<'a> AuthorizerRow<'a> {
             denied,
             unusable,
             without_certificate: format!("{share:.1} %"),
-            rejection: (report.last_reload.error.is_some())
-                .then(|| reason(&report.last_reload, now)),
+            rejection: rejection(&report.last_reload, now),
             waiting: WaitingUpdate::new(&report.dry_run, "authorizer", &report.name, config),
         }
     }
