@@ -48,6 +48,7 @@ use tracing::{debug, warn};
 use self::connection::{serve_connection, unix_peer};
 use self::connections::Connections;
 pub use self::drain::Drain;
+pub(crate) use self::drain::DrainedBody;
 use self::listener::AdminListener;
 pub use self::readers::AdminListeners;
 use self::readers::ReadersTls;

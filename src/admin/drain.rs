@@ -92,11 +92,12 @@ struct DrainBody {
     drained: bool,
 }
 
-#[derive(Serialize)]
-struct DrainedBody {
-    drained: bool,
+/// The response to the command.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct DrainedBody {
+    pub(crate) drained: bool,
     /// Whether the command has changed that.
-    changed: bool,
+    pub(crate) changed: bool,
 }
 
 pub(super) async fn respond(

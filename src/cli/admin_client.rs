@@ -7,16 +7,14 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::client::conn::http1;
-use hyper::{Method, Request, StatusCode, header};
-use hyper_util::rt::TokioIo;
+use hyper::body::Incoming;
+use hyper::{Method, Request, Response, StatusCode, header};
 use keygate_core::json::{self, JsonError};
 use keygate_core::printable::printable;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Runtime;
 use tokio_rustls::TlsConnector;
@@ -24,6 +22,7 @@ use tokio_rustls::TlsConnector;
 use super::admin_error::AdminError;
 use super::{BoxedError, CliError, CliOutput, runtime};
 use crate::config::ListenAddress;
+use crate::http_client::{self, Connection};
 
 /// Maximum size of a response body, in bytes; a larger body is an error. The largest one, of
 /// `/report`, has 45 MiB.
@@ -126,19 +125,22 @@ impl AdminClient {
     }
 
     async fn send(&self, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), BoxedError> {
-        match &self.address {
+        let connection: Connection = match &self.address {
             ListenAddress::Tcp(address) => {
-                let addresses = reachable(*address);
-                let tcp = TcpStream::connect(addresses.as_slice()).await?;
+                let tcp = TcpStream::connect(reachable(*address).as_slice()).await?;
                 match &self.tls {
-                    None => exchange(tcp, request).await,
-                    Some((tls, name)) => {
-                        exchange(tls.connect(name.clone(), tcp).await?, request).await
-                    }
+                    None => Box::new(tcp),
+                    Some((tls, name)) => Box::new(tls.connect(name.clone(), tcp).await?),
                 }
             }
-            ListenAddress::Unix(path) => exchange(UnixStream::connect(path).await?, request).await,
-        }
+            ListenAddress::Unix(path) => Box::new(UnixStream::connect(path).await?),
+        };
+        let read = async |response: Response<Incoming>| {
+            let status = response.status();
+            let body = Limited::new(response.into_body(), MAX_BODY).collect().await?;
+            Ok((status, body.to_bytes()))
+        };
+        http_client::exchange(connection, request, read).await
     }
 }
 
@@ -154,19 +156,6 @@ fn reachable(address: SocketAddr) -> Vec<SocketAddr> {
         }
         IpAddr::V4(_) | IpAddr::V6(_) => vec![address],
     }
-}
-
-async fn exchange<IO: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-    io: IO,
-    request: Request<Full<Bytes>>,
-) -> Result<(StatusCode, Bytes), BoxedError> {
-    let (mut sender, connection) = http1::handshake(TokioIo::new(io)).await?;
-    let driven = tokio::spawn(connection);
-    let response = sender.send_request(request).await?;
-    let status = response.status();
-    let body = Limited::new(response.into_body(), MAX_BODY).collect().await?.to_bytes();
-    driven.abort();
-    Ok((status, body))
 }
 
 #[cfg(test)]

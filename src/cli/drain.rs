@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use super::admin_client::AdminClient;
 use super::{CliError, ConfigFile, Exit, print, print_json};
+use crate::admin::DrainedBody;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -22,27 +21,21 @@ pub(super) struct Args {
 /// Maximum time for the response.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-#[derive(Serialize, Deserialize)]
-struct Drained {
-    drained: bool,
-    changed: bool,
-}
-
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let admin = AdminClient::from_config(&args.config.path(), TIMEOUT)?;
     let request = serde_json::json!({ "drained": !args.undo }).to_string();
-    let state: Drained = admin.post_json("/drain", request)?;
+    let state: DrainedBody = admin.post_json("/drain", request)?;
     if args.json {
         print_json(&state)?;
         return Ok(Exit::Done);
     }
     print(match state {
-        Drained { drained: true, changed: true } => {
+        DrainedBody { drained: true, changed: true } => {
             "drained: /readyz fails, and clients are served until the process ends"
         }
-        Drained { drained: true, changed: false } => "drained already",
-        Drained { drained: false, changed: true } => "no longer drained",
-        Drained { drained: false, changed: false } => "not drained",
+        DrainedBody { drained: true, changed: false } => "drained already",
+        DrainedBody { drained: false, changed: true } => "no longer drained",
+        DrainedBody { drained: false, changed: false } => "not drained",
     })?;
     Ok(Exit::Done)
 }

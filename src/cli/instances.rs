@@ -2,8 +2,9 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::iter;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -88,8 +89,7 @@ impl InstanceArgs {
         let instances = self.addresses(config, end)?;
         let tls = self.ca.as_ref().map(|ca| tls_client::load(ca, &self.client)).transpose()?;
         let tls = tls.map(|(config, _)| config);
-        let next = AtomicUsize::new(0);
-        let answers = Mutex::new(Vec::new());
+        let waiting = Mutex::new(instances.iter().enumerate());
         let ask_one = |instance: &Result<Instance, UnknownHost>| match instance {
             Ok(instance) => {
                 let client = client(instance, tls.as_ref(), end)?;
@@ -102,24 +102,17 @@ impl InstanceArgs {
                 Ok(Answer { instance: unknown.host.clone(), response })
             }
         };
-        let work = || {
-            loop {
-                let index = next.fetch_add(1, Ordering::Relaxed);
-                let Some(instance) = instances.get(index) else { break };
-                let answer = ask_one(instance);
-                answers.lock().unwrap_or_else(PoisonError::into_inner).push((index, answer));
-            }
-        };
-        thread::scope(|scope| {
-            for _ in 1..instances.len().min(MAX_PARALLEL) {
-                let started = thread::Builder::new().spawn_scoped(scope, work);
-                if started.is_err() {
-                    break; // the other threads do the work
-                }
-            }
-            work();
+        let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let work =
+            || iter::from_fn(next).map(|(index, it)| (index, ask_one(it))).collect::<Vec<_>>();
+        let mut answers = thread::scope(|scope| {
+            let start = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
+            let others: Vec<_> = (1..instances.len().min(MAX_PARALLEL)).map_while(start).collect();
+            let own = work();
+            let others =
+                others.into_iter().flat_map(|it| it.join().unwrap_or_else(|it| resume_unwind(it)));
+            others.chain(own).collect::<Vec<_>>()
         });
-        let mut answers = answers.into_inner().unwrap_or_else(PoisonError::into_inner);
         answers.sort_by_key(|(index, _)| *index);
         answers.into_iter().map(|(_, answer)| answer).collect()
     }

@@ -6,9 +6,11 @@
 use std::io::{self, IsTerminal, Write};
 
 use tracing::{Metadata, error};
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
-use tracing_subscriber::fmt::{MakeWriter, SubscriberBuilder};
+use tracing_subscriber::fmt::{self, MakeWriter};
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, registry, reload};
 
 use super::{BoxedError, CliError};
 use crate::config::{LogConfig, LogFormat, LogLevel};
@@ -27,42 +29,29 @@ pub(super) fn start(
         config.level.directives().parse().map_err(|error: ParseError| failed(error.into()))?;
     let started = LogWriter::start("main", io::stderr(), metrics.main_log());
     let (log, guard) = started.map_err(|error| failed(error.into()))?;
-    let builder = SubscriberBuilder::default().with_writer(MainLog(log)).with_env_filter(filter);
-    let format = match config.format {
-        LogFormat::Auto if io::stderr().is_terminal() => LogFormat::Text,
-        LogFormat::Auto => LogFormat::Json,
-        format @ (LogFormat::Json | LogFormat::Text) => format,
-    };
-    let set_level: SetLogLevel = match format {
+    let (filter, handle) = reload::Layer::new(filter);
+    let lines = fmt::layer().with_writer(MainLog(log));
+    let lines = match config.format {
+        LogFormat::Auto if io::stderr().is_terminal() => lines.with_ansi(has_colour()).boxed(),
+        LogFormat::Text => lines.with_ansi(has_colour()).boxed(),
         LogFormat::Auto | LogFormat::Json => {
-            let builder = builder.json().flatten_event(true).with_current_span(false);
-            let builder = builder.with_filter_reloading();
-            let handle = builder.reload_handle();
-            builder.try_init().map_err(failed)?;
-            Box::new(move |level| apply(level, |filter| handle.reload(filter).is_ok()))
-        }
-        LogFormat::Text => {
-            let builder = builder.with_ansi(has_colour()).with_filter_reloading();
-            let handle = builder.reload_handle();
-            builder.try_init().map_err(failed)?;
-            Box::new(move |level| apply(level, |filter| handle.reload(filter).is_ok()))
+            lines.json().flatten_event(true).with_current_span(false).boxed()
         }
     };
-    Ok((guard, set_level))
+    registry().with(filter).with(lines).try_init().map_err(|error| failed(error.into()))?;
+    let set_level = move |level: &LogLevel| {
+        let filter = level.directives().parse::<EnvFilter>(); // a checked level always has one
+        if !filter.is_ok_and(|filter| handle.reload(filter).is_ok()) {
+            error!(level = level.directives(), "the level of the log cannot be changed");
+        }
+    };
+    Ok((guard, Box::new(set_level)))
 }
 
 /// Whether text has colours: on a terminal, unless `NO_COLOR` is set (no-color.org).
 fn has_colour() -> bool {
     let is_unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     io::stderr().is_terminal() && !is_unwanted
-}
-
-/// Uses the filter for `level`. A checked level always has one.
-fn apply(level: &LogLevel, reload: impl FnOnce(EnvFilter) -> bool) {
-    let is_set = level.directives().parse().is_ok_and(reload);
-    if !is_set {
-        error!(level = level.directives(), "the level of the log cannot be changed");
-    }
 }
 
 /// The modules whose lines are about security: rejected and flagged clients, updates of filters and

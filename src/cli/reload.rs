@@ -1,6 +1,5 @@
 //! `keygate reload`: has the running proxy read changed files again, and prints what it rejected.
 
-use std::fmt;
 use std::time::Duration;
 
 use keygate_core::printable::printable;
@@ -68,7 +67,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         return Ok(exit);
     }
     for update in &rejected {
-        print(update)?;
+        print(described(update))?;
         if let RejectedFile { kind, name: Some(name), waiting: true, .. } = update {
             let arguments = [&*printable(kind), "accept", &printable(name)];
             let command = shell::keygate(&arguments, Some(&file.to_string_lossy()));
@@ -89,20 +88,11 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     Ok(exit)
 }
 
-impl fmt::Display for RejectedFile {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, name, path, reason, error, waiting: _ } = self;
-        formatter.write_str(&printable(kind))?;
-        if let Some(name) = name {
-            write!(formatter, " {}", printable(name))?;
-        }
-        formatter.write_str(" rejected")?;
-        if let Some(reason) = reason {
-            write!(formatter, " ({})", printable(reason))?;
-        }
-        if let Some(path) = path {
-            write!(formatter, ": {}", printable(path))?;
-        }
-        write!(formatter, ": {}", printable(error))
-    }
+/// The file and the reason in a line. Another program may listen on the address.
+fn described(update: &RejectedFile) -> String {
+    let RejectedFile { kind, name, path, reason, error, waiting: _ } = update;
+    let name = name.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
+    let reason = reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+    let path = path.as_ref().map(|path| format!(": {path}")).unwrap_or_default();
+    printable(&format!("{kind}{name} rejected{reason}{path}: {error}"))
 }

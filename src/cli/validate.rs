@@ -40,44 +40,37 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let path = args.config.path();
-    let checked = Checked::load(&path, args.online);
-    let is_valid = matches!(&checked, Ok(checked) if checked.failures.is_empty());
-    let warned =
-        checked.as_ref().is_ok_and(|it| is_valid && args.strict && !it.report.warnings.is_empty());
+    let (checked, mut errors) = match Checked::load(&path, args.online) {
+        Ok((checked, errors)) => (Some(checked), errors),
+        Err(errors) => (None, errors),
+    };
+    let warnings = checked.as_ref().map_or(0, |it| it.report.warnings.len() as u64);
+    let is_warned = args.strict && errors.is_empty() && warnings > 0;
     if args.json {
-        json::print(&path, checked.as_ref())?;
-        return match checked {
-            Ok(Checked { failures, .. }) => match failures.first() {
-                Some(cause) => Ok(Exit::Failed(cause.exit_code())),
-                None if warned => Ok(Exit::Warned),
-                None => Ok(Exit::Done),
-            },
-            Err(Unusable { cause, .. }) => Ok(Exit::Failed(cause.exit_code())),
-        };
+        json::print(&path, checked.as_ref(), &errors)?;
+        let failed = errors.last().map(|cause| Exit::Failed(cause.exit_code()));
+        return Ok(failed.unwrap_or(if is_warned { Exit::Warned } else { Exit::Done }));
     }
-    let checked = checked.map_err(|Unusable { others, cause }| {
-        print_errors(&others);
-        cause
-    })?;
-    let Checked { config, report, source, mut failures } = checked;
-    let mut lines = lines_of_files(&config, &report);
-    lines.extend(config.services.iter().map(line_of_service));
-    lines.extend(config.authorizers.iter().flat_map(lines_of_authorizer));
-    lines.extend(lines_of_cas(&report));
-    lines.iter().chain(&source).try_for_each(print)?;
-    if let Some(last) = failures.pop() {
-        print_errors(&failures);
-        return Err(last);
+    if let Some(Checked { config, report, source }) = &checked {
+        let mut lines = lines_of_files(config, report);
+        lines.extend(config.services.iter().map(line_of_service));
+        lines.extend(config.authorizers.iter().flat_map(lines_of_authorizer));
+        lines.extend(lines_of_cas(report));
+        lines.iter().chain(source).try_for_each(print)?;
     }
-    for warning in &report.warnings {
+    if let Some(cause) = errors.pop() {
+        errors.iter().flat_map(CliError::lines).for_each(|line| print_error(&line));
+        return Err(cause);
+    }
+    for warning in checked.iter().flat_map(|it| &it.report.warnings) {
         print(format_args!("warning: {}", warning.text))?;
     }
-    let with_warnings = match report.warnings.len() as u64 {
+    let with_warnings = match warnings {
         0 => String::new(),
         count => format!(", with {}", counted(count, "warning")),
     };
     print(format_args!("{}: valid{with_warnings}", path.display()))?;
-    if warned {
+    if is_warned {
         print_error(&"--strict: there are warnings");
         return Ok(Exit::Warned);
     }
@@ -91,33 +84,23 @@ struct Checked {
     report: Report,
     /// Lines about the source of proofs.
     source: Vec<String>,
-    /// Why the source of proofs or the traces cannot be used, although everything else can.
-    failures: Vec<CliError>,
-}
-
-/// Why a configuration cannot be used.
-struct Unusable {
-    /// Errors that do not determine the exit code.
-    others: Vec<CliError>,
-    cause: CliError,
-}
-
-impl<E: Into<CliError>> From<E> for Unusable {
-    fn from(cause: E) -> Self {
-        Self { others: Vec::new(), cause: cause.into() }
-    }
 }
 
 impl Checked {
-    fn load(path: &Path, online: bool) -> Result<Self, Unusable> {
-        let config = Config::read(path)?;
-        let metrics = ControlMetrics::new().map_err(ServerError::Metrics)?;
+    /// The configuration, and why the source of proofs or the traces cannot be used although
+    /// everything else can.
+    ///
+    /// # Errors
+    /// Returns the errors of all files and addresses. The last one determines the exit code.
+    fn load(path: &Path, online: bool) -> Result<(Self, Vec<CliError>), Vec<CliError>> {
+        let config = Config::read(path).map_err(|error| vec![CliError::from(error)])?;
+        let metrics = ControlMetrics::new();
+        let metrics = metrics.map_err(|error| vec![CliError::from(ServerError::Metrics(error))])?;
         let loaded = Loader::start(&config, Some(path), metrics, JudgementContext::default());
         let unusable = listen::unusable_addresses(&config).into_iter();
         let unusable = unusable.map(|error| CliError::start(path, error));
         let access_log = server::check_access_log(&config).err();
-        let mut unusable = unusable.chain(access_log.map(|error| CliError::start(path, error)));
-        // The errors of all files and addresses are reported at once.
+        let unusable = unusable.chain(access_log.map(|error| CliError::start(path, error)));
         let (loader, _) = match loaded {
             Ok(loaded) => loaded,
             Err(errors) => {
@@ -125,13 +108,13 @@ impl Checked {
                 let source = source.map(|it| direct_source(it, config.state.dir.as_deref(), path));
                 let source = source.and_then(Result::err);
                 let traces = check_traces(&config, path).err();
-                let others = source.into_iter().chain(traces).chain(unusable).collect();
-                let cause = CliError::start(path, errors);
-                return Err(Unusable { others, cause });
+                let others = source.into_iter().chain(traces).chain(unusable);
+                return Err(others.chain([CliError::start(path, errors)]).collect());
             }
         };
-        if let Some(cause) = unusable.next() {
-            return Err(Unusable { others: unusable.collect(), cause });
+        let unusable: Vec<_> = unusable.collect();
+        if !unusable.is_empty() {
+            return Err(unusable);
         }
         let foreign = listen::foreign_addresses(&config);
         let foreign = foreign.iter().map(|address| {
@@ -140,8 +123,7 @@ impl Checked {
             )
         });
         let open_commands = open_commands(&config);
-        let (source, failures) = (Vec::new(), Vec::new());
-        let mut checked = Self { config, report: loader.report(), source, failures };
+        let mut checked = Self { config, report: loader.report(), source: Vec::new() };
         let lines = KeyLines::read(path);
         for warning in &mut checked.report.warnings {
             let problem =
@@ -151,16 +133,15 @@ impl Checked {
         }
         checked.warn(foreign);
         checked.warn(open_commands);
-        if let Some(confirm) = checked.config.confirm.clone()
-            && let Err(error) = checked.check_source(path, &confirm, online)
-        {
-            checked.failures.push(error);
+        let mut errors = Vec::new();
+        if let Some(confirm) = checked.config.confirm.clone() {
+            errors.extend(checked.check_source(path, &confirm, online).err());
         }
         match check_traces(&checked.config, path) {
             Ok(exposed) => checked.warn(exposed.map(|file| file.to_string())),
-            Err(error) => checked.failures.push(error),
+            Err(error) => errors.push(error),
         }
-        Ok(checked)
+        Ok((checked, errors))
     }
 
     fn warn(&mut self, warnings: impl IntoIterator<Item = String>) {
@@ -239,10 +220,6 @@ fn check_traces(config: &Config, path: &Path) -> Result<Option<ExposedKeyFile>, 
         Some(traces) => ExportTask::check(traces).map_err(|error| CliError::start(path, error)),
         None => Ok(None),
     }
-}
-
-fn print_errors(errors: &[CliError]) {
-    errors.iter().flat_map(CliError::lines).for_each(|line| print_error(&line));
 }
 
 /// The lines about filters and lists, and about what decides beside them.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::{Checked, Unusable};
+use super::Checked;
 use crate::cli::{CliError, authorizer_hosts, print_json};
 use crate::config::{ConfigError, ConfigProblem};
 use crate::snapshot::Report;
@@ -43,14 +43,12 @@ struct HostRow<'a> {
 }
 
 /// Prints the result of checking the configuration in `file`.
-pub(super) fn print(file: &Path, checked: Result<&Checked, &Unusable>) -> Result<(), CliError> {
-    let errors = match checked {
-        Ok(checked) => checked.failures.iter().flat_map(rows).collect(),
-        Err(Unusable { others, cause }) => {
-            others.iter().chain(std::iter::once(cause)).flat_map(rows).collect::<Vec<_>>()
-        }
-    };
-    let checked = checked.ok();
+pub(super) fn print(
+    file: &Path,
+    checked: Option<&Checked>,
+    errors: &[CliError],
+) -> Result<(), CliError> {
+    let errors: Vec<_> = errors.iter().flat_map(rows).collect();
     let authorizers = checked.iter().flat_map(|it| &it.config.authorizers);
     let hosts = authorizers.flat_map(|authorizer| {
         authorizer_hosts::snippets(authorizer).into_iter().map(|(host, text)| HostRow {
