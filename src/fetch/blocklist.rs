@@ -17,12 +17,10 @@ pub(super) struct NamedList {
 /// machine can reach, or to a connection without TLS.
 pub(super) fn named_list(url: &SourceUrl, metadata: &Metadata) -> Result<NamedList, FetchError> {
     let Some(found) = &metadata.blocklist_url else {
-        let deprecation = metadata.deprecation.clone();
-        return Err(SourceError::Retired { deprecation }.at(url));
+        return Err(SourceError::Retired(metadata.deprecation.clone()).at(url));
     };
     let Some(mut list) = SourceUrl::parse_file(found) else {
-        let found = shortened(found);
-        return Err(SourceError::BlocklistUrl { found }.at(url));
+        return Err(SourceError::BlocklistUrl(shortened(found)).at(url));
     };
     if !list.has_same_origin(url) {
         let (directory, _) = url.path.rsplit_once('/').unwrap_or_default();

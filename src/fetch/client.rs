@@ -260,7 +260,7 @@ pub(super) fn check_head(response: &Response<Incoming>) -> Result<(), TransferEr
         return Err(TransferError::Redirect { status, location });
     }
     if !matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
-        return Err(TransferError::Status { status });
+        return Err(TransferError::Status(status));
     }
     if response.headers().contains_key(header::CONTENT_ENCODING) {
         return Err(TransferError::Encoded);

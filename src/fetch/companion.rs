@@ -48,7 +48,7 @@ impl Companion {
         // S3 responds with 403 to a request for a missing file.
         let missing = [StatusCode::FORBIDDEN, StatusCode::GONE, StatusCode::NOT_FOUND];
         if let FetchError::Source { url, source: SourceError::Transfer(transfer) } = &error
-            && let TransferError::Status { status } = transfer
+            && let TransferError::Status(status) = transfer
             && missing.contains(status)
         {
             let source = SourceError::NoCompanion { status: *status, remedy: self.remedy };

@@ -224,7 +224,7 @@ pub(super) async fn download(
         }
         if response.status() == StatusCode::PARTIAL_CONTENT {
             // Not requested.
-            return Err(TransferError::Status { status: response.status() });
+            return Err(TransferError::Status(response.status()));
         }
         Transfer { source: &source, part, max_size, kept: None }.receive(response, progress).await
     };
@@ -317,7 +317,7 @@ fn rest_of(
     let is_same = etag.is_none() || validators.etag.is_none() || etag == validators.etag;
     match length().filter(|_| is_same) {
         Some(length) => Ok(length),
-        None => Err(TransferError::BadRange { found }),
+        None => Err(TransferError::BadRange(found)),
     }
 }
 

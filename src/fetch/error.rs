@@ -30,12 +30,9 @@ pub enum FetchError {
     /// No source of a file has a usable version.
     #[error("no source has a usable file: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Alternatives(Vec<Self>),
-    /// Another process fetches the same file.
-    #[error("{}: another keygate fetch is working on this file; wait until it ends", path.display())]
-    Busy {
-        /// The lock file.
-        path: PathBuf,
-    },
+    /// Another process fetches the same file, and holds this lock file.
+    #[error("{}: another keygate fetch is working on this file; wait until it ends", .0.display())]
+    Busy(PathBuf),
     /// A file with credentials can be read by others.
     #[error("{0}; make it readable for the user that runs keygate fetch alone, or for its group")]
     Exposed(ExposedKeyFile),
@@ -87,11 +84,8 @@ pub enum FetchError {
     )]
     NoSystemTrustAnchors,
     /// The path names a link or something else that cannot be replaced by a rename.
-    #[error("{}: not a regular file; give the path of the file itself, because it is replaced by a rename", path.display())]
-    NotRegular {
-        /// The path.
-        path: PathBuf,
-    },
+    #[error("{}: not a regular file; give the path of the file itself, because it is replaced by a rename", .0.display())]
+    NotRegular(PathBuf),
     /// A reload would reject the filter or list.
     #[error("{url}: rejected: {}{}", with_names_of_source(.source, staged, url), remedy_of_rejection(.source))]
     Rejected {
@@ -134,14 +128,9 @@ impl FetchError {
 /// Why a source has no usable file.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// The URL of the blocklist in its metadata is none.
-    #[error(
-        "blocklist_url {found:?} is not the URL of a file; correct the URL, or try again later"
-    )]
-    BlocklistUrl {
-        /// The value, shortened.
-        found: String,
-    },
+    /// The URL of the blocklist in its metadata is none. The value is shortened.
+    #[error("blocklist_url {0:?} is not the URL of a file; correct the URL, or try again later")]
+    BlocklistUrl(String),
     /// A reload would reject the CRLs.
     #[error("rejected: {0}")]
     Crl(#[source] CrlFileError),
@@ -169,15 +158,12 @@ pub enum SourceError {
     /// The metadata have no SHA-256.
     #[error("blocklist_sha256 is missing, so that the list cannot be verified; correct the URL")]
     NoDigest,
-    /// The list is not published in this format any more.
+    /// The list is not published in this format any more, by the text of `deprecated`.
     #[error(
         "blocklist_url is missing: the list is not published in this format any more{}; look for a newer keygate",
-        note(deprecation)
+        note(.0)
     )]
-    Retired {
-        /// The text of `deprecated`.
-        deprecation: String,
-    },
+    Retired(String),
     /// The download failed.
     #[error(transparent)]
     Transfer(#[from] TransferError),
@@ -206,15 +192,12 @@ pub enum UnpackError {
         "its name ends in .xz, but it is no xz file; correct the URL, or let the source send the packed file under this name"
     )]
     NotPacked,
-    /// The unpacked content is too large.
+    /// The unpacked content is larger than this number of bytes.
     #[error(
         "it is unpacked larger than max_size, {}; correct the URL, or raise max_size",
-        FileSize(*max_size)
+        FileSize(*.0)
     )]
-    TooLarge {
-        /// The maximum, in bytes.
-        max_size: u64,
-    },
+    TooLarge(u64),
     /// The content ends before the end of the xz file.
     #[error("the xz file ends early: it is truncated at the source; try again later")]
     Truncated,

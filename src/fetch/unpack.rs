@@ -54,7 +54,7 @@ pub(super) fn unpack(
         let Some(chunk) = buffer.get(..read).filter(|chunk| !chunk.is_empty()) else { break };
         size = size.saturating_add(chunk.len() as u64);
         if size > max_size {
-            return Err(unusable(UnpackError::TooLarge { max_size }));
+            return Err(unusable(UnpackError::TooLarge(max_size)));
         }
         output.write_all(chunk).map_err(&failed)?;
     }

@@ -37,7 +37,7 @@ impl WorkDirectory {
     pub(super) fn open(target: &Path) -> Result<Self, FetchError> {
         match fs::symlink_metadata(target) {
             Ok(metadata) if !metadata.is_file() => {
-                return Err(FetchError::NotRegular { path: target.to_owned() });
+                return Err(FetchError::NotRegular(target.to_owned()));
             }
             Ok(_) | Err(_) => {}
         }
@@ -65,7 +65,7 @@ impl WorkDirectory {
         let file = options.open(&lock).map_err(&failed)?;
         match file.try_lock() {
             Ok(()) => Ok(Self { path, _lock: file }),
-            Err(TryLockError::WouldBlock) => Err(FetchError::Busy { path: lock }),
+            Err(TryLockError::WouldBlock) => Err(FetchError::Busy(lock)),
             Err(TryLockError::Error(error)) => Err(failed(error)),
         }
     }

@@ -33,10 +33,10 @@ fn has_action(text: &str) -> bool {
 
 fn transfer_errors() -> Vec<TransferError> {
     let (text, second) = (|| "a".to_owned(), Duration::from_secs(1));
-    let status = |status| TransferError::Status { status };
+    let status = TransferError::Status;
     let denied = || io::Error::from_raw_os_error(libc::EACCES);
     vec![
-        TransferError::BadRange { found: text() },
+        TransferError::BadRange(text()),
         TransferError::ConnectTimeout(second),
         TransferError::Encoded,
         ExchangeError::HeadTooLarge.into(),
@@ -71,20 +71,20 @@ fn every_error_names_the_url_or_the_file_and_an_action() {
     let unpack = [
         UnpackError::Damaged(io::ErrorKind::InvalidData.into()),
         UnpackError::NotPacked,
-        UnpackError::TooLarge { max_size: 1 },
+        UnpackError::TooLarge(1),
         UnpackError::Truncated,
     ];
     let (updated, source) = (1, FileRejection::Emptied { entries: 1 });
     let (status, remedy) = (StatusCode::NOT_FOUND, "publish it");
     let own = [
-        FetchError::Busy { path: path() },
+        FetchError::Busy(path()),
         FetchError::ForeignDirectory { path: path(), owner: 1, user: 0 },
         FetchError::ForeignDirectory { path: path(), owner: 0, user: 1 },
         FetchError::Identity {
             path: path(),
             source: TlsFileError::NoCertificate(FileContent::Empty),
         },
-        FetchError::NotRegular { path: path() },
+        FetchError::NotRegular(path()),
         FetchError::TrustAnchors {
             path: path(),
             source: TlsFileError::NoCertificate(FileContent::Empty),
@@ -96,11 +96,11 @@ fn every_error_names_the_url_or_the_file_and_an_action() {
         },
     ];
     let of_source = [
-        SourceError::BlocklistUrl { found: text() },
+        SourceError::BlocklistUrl(text()),
         SourceError::Digest { expected: text(), found: text() },
         SourceError::Metadata(Metadata::parse(b"{}").unwrap_err()),
         SourceError::NoDigest,
-        SourceError::Retired { deprecation: text() },
+        SourceError::Retired(text()),
     ];
     let of_source = of_source.into_iter().chain(unpack.map(SourceError::Unpack));
     let of_source = of_source.chain(transfer_errors().into_iter().map(SourceError::Transfer));

@@ -16,14 +16,11 @@ const MAX_SHOWN: usize = 200;
 /// Why a response is not usable.
 #[derive(Debug, thiserror::Error)]
 pub enum TransferError {
-    /// The server sent another part of the file than requested.
+    /// The server sent another part of the file than requested. The value is shortened.
     #[error(
-        "the response to a request for a part of the file has Content-Range {found:?}; the next run begins anew"
+        "the response to a request for a part of the file has Content-Range {0:?}; the next run begins anew"
     )]
-    BadRange {
-        /// The value, shortened.
-        found: String,
-    },
+    BadRange(String),
     /// The connection was not made in time.
     #[error(
         "no connection within {0:?}; check the network to the source, or raise connect_timeout"
@@ -57,11 +54,8 @@ pub enum TransferError {
     #[error("no byte for {0:?}; check the network to the source, or raise stall_timeout")]
     Stalled(Duration),
     /// Another status than 200.
-    #[error("{status}; {}", remedy_for(*.status))]
-    Status {
-        /// The status.
-        status: StatusCode,
-    },
+    #[error("{0}; {remedy}", remedy = remedy_for(*.0))]
+    Status(StatusCode),
     /// The download took too long.
     #[error("not complete within {0:?}; raise timeout, or find a faster source")]
     TimedOut(Duration),
