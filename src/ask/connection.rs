@@ -145,17 +145,12 @@ impl AskConnection {
         self.worker.reject(&self.authorizer.borrow(), &self.asker, rejection);
     }
 
-    /// Counts a question that gets no answer, because the process drains.
-    pub(crate) fn count_draining(&self) {
-        self.metrics.questions.of(QuestionResult::Draining).inc();
-    }
-
     /// Verifies, judges, decides, counts and logs. Never waits: a key that a source of proofs could
     /// clear is judged by what is known, and asked about for later questions.
     pub(crate) fn answer(&self, question: &ClientQuestion<'_>) -> Answer {
         let snapshot = self.worker.snapshot();
         let answer = if !self.follow(&snapshot) {
-            self.count_draining();
+            self.metrics.questions.of(QuestionResult::Draining).inc();
             denial("the authorizer has been removed, or has another address or protocol")
         } else if let Err(rejection) = self.still_permitted(&snapshot) {
             self.reject(rejection);

@@ -84,7 +84,7 @@ pub fn certificates(
     }
     let message = message.finish().map_err(|it| Unusable::from(it).reason())?;
     let source = if from_xfcc { CertificateSource::Xfcc } else { CertificateSource::Attributes };
-    let mut client = DescribedClient::read(message, &source);
+    let (client, chain) = DescribedClient::read(message, &source);
     let _ = (client.server_name(), client.field("accept"));
-    client.take_chain().map_err(Unusable::reason)
+    chain.map_err(Unusable::reason)
 }

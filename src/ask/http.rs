@@ -111,16 +111,12 @@ fn cache_time(config: &AuthorizerConfig, answer: &Answer, presented: &Presented<
 
 /// The certificates in the fields.
 fn presented(fields: &QuestionFields<'_>, config: &AuthorizerConfig) -> Presented<'static> {
+    let must_be_sent = config.certificate_from == CertificateSource::Traefik
+        && config.client_auth.mode == ClientAuthMode::Required;
     match fields.certificates(&config.certificate_from) {
         Ok(Some(chain)) => Presented::Chain(chain),
-        Ok(None) if is_of_traefik(config) => Presented::Unusable(NOT_FROM_TRAEFIK),
+        Ok(None) if must_be_sent => Presented::Unusable(NOT_FROM_TRAEFIK),
         Ok(None) => Presented::None,
         Err(unusable) => Presented::Unusable(unusable),
     }
-}
-
-/// Whether every client of Traefik must have a certificate.
-fn is_of_traefik(config: &AuthorizerConfig) -> bool {
-    config.certificate_from == CertificateSource::Traefik
-        && config.client_auth.mode == ClientAuthMode::Required
 }

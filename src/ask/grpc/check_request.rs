@@ -23,22 +23,20 @@ const SEVERAL_FIELDS: Unusable =
 /// A client that a `CheckRequest` describes.
 #[derive(Debug)]
 pub(crate) struct DescribedClient {
-    /// The certificates, leaf first. `None`: the client has presented none.
-    pub(crate) chain: Result<Option<Chain>, Unusable>,
     pub(crate) address: Option<IpAddr>,
     sni: Bytes,
     http: Option<Bytes>,
 }
 
 impl DescribedClient {
-    /// Reads a `CheckRequest`. The certificates are in the field of [`XFCC`] with this `source`, and
+    /// The client of a `CheckRequest` and its certificates, leaf first; `None` if it has presented
+    /// none. The certificates are in the field of [`XFCC`] with this `source`, and
     /// else in `attributes.source.certificate`.
-    pub(crate) fn read(message: Bytes, source: &CertificateSource) -> Self {
+    pub(crate) fn read(message: Bytes, source: &CertificateSource) -> (Self, PresentedChain) {
         let is_in_field = *source == CertificateSource::Xfcc;
         let request = CheckRequest::decode(message).ok().and_then(|request| request.attributes);
         let Some(AttributeContext { source: Some(source), request, tls_session }) = request else {
-            let chain = Err(NOT_A_REQUEST);
-            return Self { chain, address: None, sni: Bytes::new(), http: None };
+            return (Self { address: None, sni: Bytes::new(), http: None }, Err(NOT_A_REQUEST));
         };
         let address = source.address.and_then(|address| address.socket_address);
         let address = address.and_then(|socket| str::from_utf8(&socket.address).ok()?.parse().ok());
@@ -52,12 +50,7 @@ impl DescribedClient {
             Ok(None) if !source.principal.is_empty() => Err(PRINCIPAL_ALONE),
             chain => chain,
         };
-        Self { chain, address, sni, http }
-    }
-
-    /// The certificates, which the question keeps.
-    pub(crate) fn take_chain(&mut self) -> Result<Option<Chain>, Unusable> {
-        std::mem::replace(&mut self.chain, Ok(None))
+        (Self { address, sni, http }, chain)
     }
 
     /// The server name of the client's handshake.
@@ -73,8 +66,11 @@ impl DescribedClient {
     }
 }
 
+/// The certificates that a client has presented.
+type PresentedChain = Result<Option<Chain>, Unusable>;
+
 /// The leaf in `attributes.source.certificate`.
-fn from_source(certificate: &[u8]) -> Result<Option<Chain>, Unusable> {
+fn from_source(certificate: &[u8]) -> PresentedChain {
     if certificate.is_empty() {
         return Ok(None);
     }
@@ -84,7 +80,7 @@ fn from_source(certificate: &[u8]) -> Result<Option<Chain>, Unusable> {
 /// The certificates in the one field `X-Forwarded-Client-Cert`.
 ///
 /// Envoy passes a client's own `x_forwarded_client_cert` on. A client that sends it is rejected.
-fn from_xfcc(http: Bytes) -> Result<Option<Chain>, Unusable> {
+fn from_xfcc(http: Bytes) -> PresentedChain {
     let http = HttpRequest::decode(http).map_err(|_| NOT_A_REQUEST)?;
     let mut found = fields(http).filter(is_spelled_like_xfcc);
     let Some(field) = found.next() else { return Ok(None) };
@@ -158,7 +154,7 @@ mod tests {
     }
 
     fn chain(message: Bytes, source: CertificateSource) -> Result<usize, Unusable> {
-        let chain = DescribedClient::read(message, &source).chain;
+        let (_, chain) = DescribedClient::read(message, &source);
         chain.map(|chain| chain.map_or(0, |chain| chain.len()))
     }
 
@@ -166,8 +162,8 @@ mod tests {
     fn the_attribute_has_certificate_address_and_server_name() {
         let certificate = certificate();
         let message = request(&escaped_pem::write(&certificate), "CN=a", with_fields(&[], &[]));
-        let client = DescribedClient::read(message, &CertificateSource::Attributes);
-        assert_eq!(client.chain.as_ref().unwrap().as_ref().unwrap()[..], [certificate]);
+        let (client, chain) = DescribedClient::read(message, &CertificateSource::Attributes);
+        assert_eq!(chain.unwrap().unwrap()[..], [certificate]);
         assert_eq!(client.address, Some("192.0.2.7".parse().unwrap()));
         assert_eq!(client.server_name(), Some("a.example"));
     }
@@ -179,7 +175,7 @@ mod tests {
         let alone = request("", "", http.clone());
         assert_eq!(chain(alone.clone(), CertificateSource::Attributes), Ok(0));
         assert_eq!(chain(alone.clone(), CertificateSource::Xfcc), Ok(1));
-        let client = DescribedClient::read(alone, &CertificateSource::Attributes);
+        let (client, _) = DescribedClient::read(alone, &CertificateSource::Attributes);
         assert_eq!(client.field("Accept").unwrap(), "text/html");
         let other = request(&escaped_pem::write(&certificate()), "", with_fields(&[], &[]));
         assert_eq!(chain(other, CertificateSource::Xfcc), Ok(0));

@@ -101,8 +101,8 @@ impl ExtAuthz {
         let client =
             message.map(|message| DescribedClient::read(message, &config.certificate_from));
         let (client, presented) = match client {
-            Ok(mut client) => {
-                let presented = match client.take_chain() {
+            Ok((client, chain)) => {
+                let presented = match chain {
                     Ok(Some(chain)) => Presented::Chain(shortened(chain)),
                     Ok(None) => Presented::None,
                     Err(unusable) => Presented::Unusable(unusable),

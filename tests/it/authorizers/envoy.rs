@@ -115,7 +115,7 @@ fn a_client_in_the_filter_gets_403_and_the_origin_receives_nothing() {
     assert_eq!(authorizer.origin.untaken(), 0);
 }
 
-/// Guard: `CertificateAttribute` in `src/ask/grpc/check_request.rs`: one place is read.
+/// Guard: `CertificateSource` in `src/ask/grpc/check_request.rs`: one place is read.
 #[test]
 fn a_certificate_in_a_header_of_the_client_is_not_read() {
     for host in ["envoy", "envoy-xfcc"] {
