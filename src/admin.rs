@@ -9,6 +9,7 @@ mod chart;
 mod command;
 mod connection;
 mod connections;
+mod counters;
 mod drain;
 mod history;
 mod listener;
@@ -250,7 +251,7 @@ async fn accept<IO: AsyncRead + AsyncWrite + Unpin + 'static>(
         };
         let Some(place) = connections.enter(peer) else { continue };
         let takes_commands = is_local || state.sources.commands_from == AdminCommands::Anywhere;
-        let (id, state) = (place.id(), AdminState { takes_commands, ..state.clone() });
+        let (id, state) = (place.id, AdminState { takes_commands, ..state.clone() });
         let tls = tls.clone();
         let task = tokio::task::spawn_local(async move {
             let is_commanding = Rc::clone(&place.is_commanding);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use keygate_core::tls::HandshakeResult;
 
-use super::losses::growth;
+use super::counters::growth;
 use super::rejections;
 use crate::metrics::{ByService, ConnectionResult, KeyAction, Label, QuestionResult, Scrape};
 

@@ -37,7 +37,7 @@ struct AdminConnection {
 #[derive(Debug)]
 pub(super) struct ConnectionPermit {
     all: Rc<Connections>,
-    id: u64,
+    pub(super) id: u64,
     /// Whether the connection runs a command.
     pub(super) is_commanding: Rc<Cell<bool>>,
 }
@@ -93,12 +93,6 @@ impl Connections {
     }
 }
 
-impl ConnectionPermit {
-    pub(super) fn id(&self) -> u64 {
-        self.id
-    }
-}
-
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.all.entries.borrow_mut().retain(|entry| entry.id != self.id);
@@ -122,8 +116,8 @@ mod tests {
         assert!(connections.count(many) <= share && connections.count(many) > share - 3);
         let newest = connections.enter(many).unwrap();
         let ids: Vec<u64> = connections.entries.borrow().iter().map(|entry| entry.id).collect();
-        assert!(ids.contains(&first.id()) && ids.contains(&newest.id()));
-        assert!(!ids.contains(&places[0].id()));
+        assert!(ids.contains(&first.id) && ids.contains(&newest.id));
+        assert!(!ids.contains(&places[0].id));
         // Peers with one connection each take all places. The peer that has most gives way.
         let others: Vec<_> = (3..=30).filter_map(|it| connections.enter(peer(it))).collect();
         assert_eq!(connections.entries.borrow().len(), MAX_CONNECTIONS);
@@ -139,7 +133,7 @@ mod tests {
         command.is_commanding.set(true);
         let places: Vec<_> = (0..MAX_CONNECTIONS).filter_map(|_| connections.enter(None)).collect();
         let has = |id| connections.entries.borrow().iter().any(|entry| entry.id == id);
-        assert!(has(command.id()) && !has(places[0].id()));
+        assert!(has(command.id) && !has(places[0].id));
         places.iter().for_each(|place| place.is_commanding.set(true));
         assert!(connections.enter(None).is_none());
     }

@@ -4,9 +4,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use serde::Serialize;
-
-use super::losses::growth;
+use super::counters::growth;
 use super::rejections;
 use crate::metrics::{Label, NameResult, Scrape};
 
@@ -24,7 +22,7 @@ pub(super) struct History {
 }
 
 /// Counts of one hour, without zeros.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct HourCounts {
     /// Start of the hour, in seconds since the Unix epoch.
     pub(super) start: u64,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::counters::{growth, value};
 use crate::metrics::{Label, Scrape, SpanDrop};
 
 /// Counters of what was lost, since the start or since an earlier moment.
@@ -21,11 +22,10 @@ impl Losses {
     pub(super) fn new(scrape: &Scrape) -> Self {
         let mut spans = scrape.sums("keygate_trace_spans_dropped_total", "reason");
         spans.remove(SpanDrop::Rate.as_str());
-        let state_writes = scrape.values("keygate_state_write_failures_total").next();
         Self {
             log_lines: scrape.sums("keygate_log_lines_dropped_total", "log"),
             spans,
-            state_writes: state_writes.map_or(0.0, |(_, count)| count),
+            state_writes: value(scrape, "keygate_state_write_failures_total"),
         }
     }
 
@@ -37,15 +37,4 @@ impl Losses {
             state_writes: self.state_writes - before.state_writes,
         }
     }
-}
-
-/// The counters that have grown since they were `before`, each with its growth.
-pub(super) fn growth(
-    counters: &BTreeMap<String, f64>,
-    before: &BTreeMap<String, f64>,
-) -> BTreeMap<String, f64> {
-    let grown = counters.iter().map(|(label, count)| {
-        (label.clone(), count - before.get(label).copied().unwrap_or_default())
-    });
-    grown.filter(|(_, growth)| *growth > 0.0).collect()
 }

@@ -20,6 +20,7 @@ use self::search::parameter;
 use self::services::{AuthorizerCounters, AuthorizerRow, ServerRow, ServiceRow};
 use super::attention::{Attention, AttentionLevel, attention};
 use super::chart::Chart;
+use super::counters::value;
 use super::history::HourCounts;
 use super::remedy;
 use super::traffic::ServiceTraffic;
@@ -160,8 +161,7 @@ fn with_page<T>(
 }
 
 fn memory(scrape: &Scrape) -> String {
-    let resident = scrape.values("process_resident_memory_bytes").next();
-    let resident = resident.map_or(0.0, |(_, bytes)| bytes) / f64::from(1 << 20);
+    let resident = value(scrape, "process_resident_memory_bytes") / f64::from(1 << 20);
     format!("{resident:.0} of {} MiB", memory_limit() >> 20)
 }
 

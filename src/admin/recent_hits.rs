@@ -50,9 +50,6 @@ struct HitGroup<'a> {
 struct HitText<'a> {
     hit: &'a RecentHit,
     reason: String,
-    /// The lines of a configuration that admit the client.
-    to_admit: String,
-    address: String,
     first_seen: String,
     last_seen: String,
 }
@@ -96,9 +93,7 @@ impl<'a> HitText<'a> {
             (None, Some(check)) => format!("{verdict} (check {check})"),
             (None, None) => format!("{verdict} (in {list}{finding})"),
         };
-        let address = hit.address.map_or_else(|| "-".to_owned(), |it| it.to_string());
-        let (first_seen, last_seen) = (utc(hit.first_seen), utc(hit.last_seen));
-        Self { hit, reason, to_admit: hit.to_admit(), address, first_seen, last_seen }
+        Self { hit, reason, first_seen: utc(hit.first_seen), last_seen: utc(hit.last_seen) }
     }
 }
 

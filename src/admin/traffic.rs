@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use super::admissions::update::{Rejections, Update, Updates};
 use super::admissions::{Admission, Admissions, ClientCounts, UNROUTED};
-use super::losses::{Losses, growth};
+use super::counters::growth;
+use super::losses::Losses;
 use super::rejections;
 use crate::metrics::{Buckets, ByService, ConnectionResult, Label, Scrape, UpstreamFailure};
 use crate::snapshot::Report;

@@ -9,6 +9,7 @@ use keygate_core::unix_time::duration;
 use super::{Attention, amber, object, red};
 use crate::admin::admissions::update::Update;
 use crate::admin::admissions::{Admission, ClientCounts, UNROUTED};
+use crate::admin::counters::listed;
 use crate::admin::view::View;
 use crate::metrics::{Label, QuestionResult};
 use crate::shell;
@@ -69,7 +70,7 @@ fn shut_out(
     };
     // The cause may have changed since the last success.
     let latest = if last_minute.failures() > 0.0 { last_minute } else { counts };
-    let (results, cause) = (results_of(&counts.failed), cause_of_most(&latest.failed));
+    let (results, cause) = (listed(&counts.failed), cause_of_most(&latest.failed));
     let update = update.map(|update| {
         format!("; last update {} ago: {}", duration(update.age.as_secs()), file_names(update))
     });
@@ -101,7 +102,7 @@ fn unusual_failures(name: &str, clients: &Admission) -> Option<Attention> {
         "no client gets in for {}, and more handshakes than usual fail, with it or before a service \
          is selected ({}): {}",
         duration(silence.as_secs()),
-        results_of(&counts),
+        listed(&counts),
         cause_of_most(&counts)
     );
     Some(amber(object("service", Some(name)), problem))
@@ -133,19 +134,13 @@ fn unusable_questions(name: &str, clients: &Admission) -> Option<Attention> {
     }
     let problem = format!(
         "no question of the last minute has a certificate that can be used, {all} were denied ({}): {}",
-        results_of(unusable),
+        listed(unusable),
         cause_of_most(unusable)
     );
     let absent = unusable.get(QuestionResult::NoCertificate.as_str()).copied().unwrap_or_default();
     let counted = if clients.has_succeeded { all - absent } else { all };
     let new = if counted > MANY { red } else { amber };
     Some(new(object("authorizer", Some(name)), problem))
-}
-
-/// The results that occurred, with their numbers.
-fn results_of(counts: &BTreeMap<String, f64>) -> String {
-    let results = counts.iter().filter(|(_, count)| **count > 0.0);
-    results.map(|(result, count)| format!("{result}: {count}")).collect::<Vec<_>>().join(", ")
 }
 
 fn cause_of_most(counts: &BTreeMap<String, f64>) -> &'static str {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Attention, amber, object, red};
+use crate::admin::counters::value;
 use crate::admin::remedy;
 use crate::admin::view::View;
 use crate::metrics::Scrape;
@@ -106,8 +107,4 @@ fn hung_files(scrape: &Scrape) -> Option<Attention> {
     let hung = value(scrape, "keygate_files_hung");
     let problem = format!("{hung} do not respond: see the log");
     (hung > 0.0).then(|| red(("files", "configuration"), problem))
-}
-
-fn value(scrape: &Scrape, series: &str) -> f64 {
-    scrape.values(series).next().map_or(0.0, |(_, value)| value)
 }

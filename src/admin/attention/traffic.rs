@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use keygate_core::unix_time::{duration, utc};
 
 use super::{Attention, amber, object, red};
+use crate::admin::counters::listed;
 use crate::admin::servers::ServerReport;
 use crate::admin::traffic::{Exchanges, ServiceTraffic};
 use crate::admin::view::View;
@@ -65,12 +66,10 @@ fn failed_exchanges((service, traffic): (&String, &ServiceTraffic)) -> Option<At
     if failures <= all * AMBER_FAILURES {
         return None;
     }
-    let reasons: Vec<_> =
-        failed.iter().map(|(reason, count)| format!("{reason}: {count}")).collect();
     let problem = format!(
         "{failures} of {all} requests in the last minute got no response of an upstream server \
          ({}): see \"upstream failed\" in the log",
-        reasons.join(", ")
+        listed(failed)
     );
     let new = if failures > all * RED_FAILURES { red } else { amber };
     Some(new(object("service", Some(service)), problem))
@@ -122,9 +121,7 @@ fn full_address(load: &AddressLoad, view: &View) -> Option<Attention> {
 /// Lines of the logs and spans that were lost.
 fn losses(view: &View) -> Vec<Attention> {
     let described = |lost: &BTreeMap<String, f64>| {
-        let counts: Vec<_> =
-            lost.iter().map(|(label, count)| format!("{label}: {count}")).collect();
-        format!("{} in the last five minutes ({})", lost.values().sum::<f64>(), counts.join(", "))
+        format!("{} in the last five minutes ({})", lost.values().sum::<f64>(), listed(lost))
     };
     let mut all = Vec::new();
     let (lines, spans) = (&view.traffic.losses.log_lines, &view.traffic.losses.spans);

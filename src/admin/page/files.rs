@@ -4,18 +4,12 @@ use keygate_core::unix_time::ago;
 
 use super::Badge;
 use crate::admin::remedy;
-use crate::sources::{
-    AffectedClient, DryRunReport, FilterReport, ListReport, ReloadReport, WaitingReport,
-};
+use crate::sources::{DryRunReport, FilterReport, ListReport, ReloadReport, WaitingReport};
 
 pub(super) struct FilterRow<'a> {
     pub(super) report: &'a FilterReport,
-    /// The command that shows what is in the file.
-    pub(super) info_command: String,
     pub(super) state: Badge,
     pub(super) updated: String,
-    pub(super) fill: String,
-    pub(super) false_positives: String,
     pub(super) loaded: String,
     pub(super) last_reload: String,
     /// The last rejected update, with its whole reason.
@@ -26,12 +20,9 @@ pub(super) struct FilterRow<'a> {
 
 /// An update that waits for the operator.
 pub(super) struct WaitingUpdate<'a> {
-    pub(super) new_hits: usize,
-    pub(super) sha256: &'a str,
+    pub(super) report: &'a WaitingReport,
     /// The command that accepts the update.
     pub(super) command: String,
-    /// Recent clients that the update would reject.
-    pub(super) affected: &'a [AffectedClient],
 }
 
 impl<'a> WaitingUpdate<'a> {
@@ -42,9 +33,7 @@ impl<'a> WaitingUpdate<'a> {
         config: Option<&str>,
     ) -> Option<Self> {
         let waiting = report.waiting.as_ref().filter(|_| report.acceptable)?;
-        let WaitingReport { new_hits, sha256, clients, .. } = waiting;
-        let command = remedy::accept(kind, name, config);
-        Some(Self { new_hits: *new_hits, sha256, command, affected: clients })
+        Some(Self { report: waiting, command: remedy::accept(kind, name, config) })
     }
 }
 
@@ -58,11 +47,8 @@ impl<'a> FilterRow<'a> {
             if summary.updated == 0 { "never".to_owned() } else { ago(summary.updated, now) };
         Self {
             report,
-            info_command: remedy::filter_info(&summary.path),
             state: state(&report.dry_run, last_good, is_rejected, report.stale),
             updated,
-            fill: format!("{:.1} %", summary.fill_ratio * 100.0),
-            false_positives: format!("{:.1e}", summary.false_positive_ratio),
             loaded: ago(report.loaded, now),
             last_reload: outcome(&report.last_reload, now),
             rejection: report.last_rejection.as_ref().and_then(|it| rejection(it, now)),
@@ -89,8 +75,6 @@ fn state(
 
 pub(super) struct ListRow<'a> {
     pub(super) report: &'a ListReport,
-    /// The command that shows what is in the file.
-    pub(super) info_command: String,
     pub(super) state: Badge,
     pub(super) updated: String,
     pub(super) last_reload: String,
@@ -106,7 +90,6 @@ impl<'a> ListRow<'a> {
         let last_good = report.last_good_in_use.then_some("last good list in use, file rejected");
         Self {
             report,
-            info_command: remedy::list_info(&report.path),
             state: state(&report.dry_run, last_good, is_rejected, report.stale),
             updated: report.updated.map_or_else(|| "-".to_owned(), |updated| ago(updated, now)),
             last_reload: outcome(&report.last_reload, now),

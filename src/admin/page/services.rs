@@ -7,6 +7,7 @@ use keygate_core::unix_time::{ago, utc};
 
 use super::Badge;
 use super::files::{WaitingUpdate, rejection};
+use crate::admin::counters::listed;
 use crate::admin::servers::ServerReport;
 use crate::admin::traffic::ServiceTraffic;
 use crate::metrics::{ByService, Label, QuestionResult, Scrape};
@@ -86,8 +87,7 @@ fn rules(policy: &PolicyReport) -> String {
 
 /// Numbers of events by their labels.
 pub(super) fn counts(events: &BTreeMap<String, f64>) -> String {
-    let counts: Vec<_> = events.iter().map(|(label, count)| format!("{label}: {count}")).collect();
-    if counts.is_empty() { "none".to_owned() } else { counts.join(", ") }
+    Some(listed(events)).filter(|it| !it.is_empty()).unwrap_or_else(|| "none".to_owned())
 }
 
 /// Events in a minute.
