@@ -52,6 +52,8 @@ use tokio::runtime::{Builder, Runtime};
 use self::command_line::{Cli, CliCommand};
 use self::config_file::{ConfigArgs, ConfigFile};
 use self::exit::{BoxedError, CliError, Exit};
+#[doc(hidden)]
+pub use self::help::page as manual_text;
 use self::output::{CliOutput, print, print_error, print_json};
 use crate::resolver::Resolver;
 
@@ -60,13 +62,6 @@ use crate::resolver::Resolver;
 #[must_use]
 pub fn command() -> clap::Command {
     Cli::command()
-}
-
-/// The text of a manual page, such as `keygate-run`, in Markdown.
-#[doc(hidden)]
-#[must_use]
-pub fn manual_text(name: &str) -> Option<&'static str> {
-    help::page(name)
 }
 
 /// A runtime for the requests of a command, on this thread.

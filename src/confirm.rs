@@ -38,7 +38,7 @@ pub use self::direct::{DirectAnswer, DirectSource};
 pub(crate) use self::inquiry::ClientQueries;
 pub use self::inquiry::Inquiry;
 pub use self::lookup::CanaryProblem;
-pub(crate) use self::pace::SourcePace;
+pub(crate) use self::pace::{SourcePace, jittered};
 pub(crate) use self::proof_directory::files as proof_files;
 pub use self::query::{Query, Submission, UnderWay};
 pub use self::report::{AnswerReport, CanaryState, ConfirmReport, ConfirmStatus};

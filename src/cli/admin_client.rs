@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -11,7 +10,6 @@ use hyper::body::Incoming;
 use hyper::{Method, Request, Response, StatusCode, header};
 use keygate_core::json::{self, JsonError};
 use keygate_core::printable::printable;
-use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -33,9 +31,9 @@ pub(super) struct AdminClient {
     address: ListenAddress,
     timeout: Duration,
     /// The end of the last request; `None` if each has its timeout alone.
-    end: Option<Instant>,
+    pub(super) end: Option<Instant>,
     /// TLS on TCP, and the name of the server.
-    tls: Option<(TlsConnector, ServerName<'static>)>,
+    pub(super) tls: Option<(TlsConnector, ServerName<'static>)>,
     runtime: Runtime,
 }
 
@@ -43,16 +41,6 @@ impl AdminClient {
     /// `timeout` limits each request, from the connect to the last byte of the response.
     pub(super) fn new(address: ListenAddress, timeout: Duration) -> Result<Self, CliError> {
         Ok(Self { address, timeout, end: None, tls: None, runtime: runtime()? })
-    }
-
-    /// All requests end at this time at the latest.
-    pub(super) fn until(self, end: Instant) -> Self {
-        Self { end: Some(end), ..self }
-    }
-
-    /// TCP connections use TLS, to the server with this name.
-    pub(super) fn with_tls(self, config: Arc<ClientConfig>, name: ServerName<'static>) -> Self {
-        Self { tls: Some((config.into(), name)), ..self }
     }
 
     /// A client for the proxy with the configuration in `file`.

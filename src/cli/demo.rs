@@ -20,6 +20,7 @@ use http_body_util::Full;
 use hyper::{Response, StatusCode};
 use keygate_core::pkbf::{self, Filter, Overwrite, Parameters};
 use keygate_core::{proof, unix_time};
+use rcgen::PublicKeyData;
 use rustls::{AlertDescription, RootCertStore};
 
 use self::pki::{DemoParty, DemoPki};
@@ -102,8 +103,8 @@ fn create_files(directory: &Path) -> Result<(DemoPki, PathBuf), CliError> {
     let failed = |error| CliError::file(&path, error);
     let parameters = Parameters::for_entries(1000, 1e-9).map_err(failed)?;
     let mut filter = Filter::new(parameters).map_err(failed)?;
-    filter.insert(pki.mallory.spki());
-    filter.insert(pki.carol.spki());
+    filter.insert(&pki.mallory.key.subject_public_key_info());
+    filter.insert(&pki.carol.key.subject_public_key_info());
     filter.stamp(unix_time::now());
     let created = pkbf::create(&filter, &path, Overwrite::Always);
     created.map_err(|error| CliError::io(&path, &error))?;
@@ -190,7 +191,7 @@ fn get(pki: &DemoPki, party: &DemoParty, address: SocketAddr) -> io::Result<Stri
 fn start_source(parties: [&DemoParty; 2]) -> Result<SocketAddr, CliError> {
     let mut proofs = HashMap::new();
     for party in parties {
-        let created = proof::create(&party.private_key())
+        let created = proof::create(&party.key.serialize_der())
             .map_err(|error| CliError::system("the proofs of the demo", error))?;
         proofs.extend(created.into_iter().map(|it| (format!("/{}", it.fingerprint), it.json)));
     }

@@ -16,6 +16,7 @@ use super::duration::parse_duration;
 use super::progress::Spinner;
 use super::{CliError, CliOutput, ConfigArgs, Exit, print_error, resolver, runtime};
 use crate::config::{Config, Shrink, SourceUrl};
+use crate::confirm::jittered;
 use crate::fetch::{BADKEYS_URL, FetchError, FetchJob, FetchedFile, write_textfile};
 use crate::resolver::Resolver;
 
@@ -55,9 +56,6 @@ pub(super) struct Args {
 
 /// First pause after an error, 1 min. It is doubled with each error in a row, up to `--every`.
 const FIRST_BACK_OFF: Duration = Duration::from_secs(60);
-/// Part by which a pause is longer or shorter at random, so that machines that were started
-/// together do not load the source together.
-const JITTER: f64 = 0.1;
 
 /// Errors name settings of a configuration, most of which `--badkeys` lacks.
 const WITHOUT_CONFIGURATION: &str = "--badkeys has --url and --trust-anchors alone; write a configuration \
@@ -149,7 +147,8 @@ fn repeat(
                     }
                 };
                 failures = if is_complete { 0 } else { failures + 1 };
-                sleep(with_jitter(pause(every, failures), fastrand::f64())).await;
+                // Machines that were started together do not load the source together.
+                sleep(jittered(pause(every, failures))).await;
                 jobs = self::jobs(args);
             }
         };
@@ -170,11 +169,6 @@ fn pause(every: Duration, failures: u32) -> Duration {
     }
 }
 
-/// `pause`, longer or shorter by [`JITTER`]. `random` is 0 to 1.
-fn with_jitter(pause: Duration, random: f64) -> Duration {
-    pause.mul_f64(1.0 - JITTER + 2.0 * JITTER * random)
-}
-
 /// Runs all jobs once. Returns whether none had an error.
 async fn run_all(args: &Args, jobs: &[FetchJob], resolver: &Resolver) -> Result<bool, CliError> {
     let mut is_complete = true;
@@ -182,14 +176,14 @@ async fn run_all(args: &Args, jobs: &[FetchJob], resolver: &Resolver) -> Result<
         let outcome = run_with_progress(job, resolver).await;
         is_complete &= show(args, job, &outcome)?;
     }
-    if let Some(path) = &args.textfile {
-        if let Err(error) = write_textfile(path, jobs) {
-            print_error(&format_args!(
-                "--textfile {}: {error}; create its directory, writable for this user",
-                path.display()
-            ));
-            is_complete = false;
-        }
+    if let Some(path) = &args.textfile
+        && let Err(error) = write_textfile(path, jobs)
+    {
+        print_error(&format_args!(
+            "--textfile {}: {error}; create its directory, writable for this user",
+            path.display()
+        ));
+        is_complete = false;
     }
     Ok(is_complete)
 }
@@ -278,13 +272,5 @@ mod tests {
         }
         let short = Duration::from_secs(5);
         assert_eq!((pause(short, 0), pause(short, 9)), (short, short));
-    }
-
-    #[test]
-    fn jitter_is_a_tenth() {
-        let minute = Duration::from_secs(60);
-        assert_eq!(with_jitter(minute, 0.0), Duration::from_secs(54));
-        assert_eq!(with_jitter(minute, 0.5), minute);
-        assert_eq!(with_jitter(minute, 1.0), Duration::from_secs(66));
     }
 }

@@ -5,8 +5,10 @@ use clap::Command;
 /// The manual pages in Markdown: `# NAME` begins a page.
 const PAGES: &str = include_str!("../../docs/man/pages.md");
 
-/// Returns the text of a manual page after its title, or `None` if no page has this name.
-pub(super) fn page(name: &str) -> Option<&'static str> {
+/// Returns the text of a manual page such as `keygate-run` after its title, in Markdown; `None` if no
+/// page has this name.
+#[must_use]
+pub fn page(name: &str) -> Option<&'static str> {
     PAGES.split("\n# ").find_map(|page| page.strip_prefix(name)?.strip_prefix('\n'))
 }
 

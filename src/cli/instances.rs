@@ -169,11 +169,11 @@ fn client(
     tls: Option<&Arc<ClientConfig>>,
     end: Instant,
 ) -> Result<AdminClient, CliError> {
-    let client = AdminClient::new(instance.address.clone(), TIMEOUT)?.until(end);
-    Ok(match tls.zip(instance.name.clone()) {
-        Some((config, name)) => client.with_tls(Arc::clone(config), name),
-        None => client,
-    })
+    let mut client = AdminClient::new(instance.address.clone(), TIMEOUT)?;
+    client.end = Some(end);
+    let tls = tls.zip(instance.name.clone());
+    client.tls = tls.map(|(config, name)| (Arc::clone(config).into(), name));
+    Ok(client)
 }
 
 /// The instances that a text names, or why its host has no address.

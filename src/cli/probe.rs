@@ -108,7 +108,7 @@ fn probe(
         ),
         _ => (Exit::Incomplete, "UNKNOWN: the responses do not show that the key decides"),
     };
-    let (field, of_field) = if first.contains(FORGED) || judged.contains(FORGED) {
+    let (field, of_field) = if first.response.contains(FORGED) || judged.response.contains(FORGED) {
         (Exit::Found, "REACHES THE APPLICATION if a client sends it")
     } else if !has_passed {
         (Exit::Incomplete, "UNKNOWN: a request with it was not served")

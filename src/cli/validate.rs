@@ -190,7 +190,7 @@ impl Checked {
                 let problem = format!(
                     "source of proofs {name}: no key is cleared, because the check of the canary \
                      failed: {error}; {}",
-                    error.remedy()
+                    error.remedy
                 );
                 if online {
                     return Err(CliError::Operation(problem));

@@ -173,7 +173,7 @@ pub(super) async fn query_url(
 pub struct CanaryProblem {
     pub(super) error: String,
     /// The remedy for the operator.
-    remedy: &'static str,
+    pub remedy: &'static str,
     /// The time for which the source rejects requests (`Retry-After`).
     pub(super) pause: Option<Duration>,
     /// Whether the source has answered, and does not know its canary.
@@ -215,12 +215,6 @@ impl CanaryProblem {
     pub(super) fn unfinished(error: &impl Display) -> Self {
         let remedy = "check the file system of confirm.proofs";
         Self { error: error.to_string(), remedy, pause: None, is_answer: false }
-    }
-
-    /// The remedy for the operator.
-    #[must_use]
-    pub fn remedy(&self) -> &'static str {
-        self.remedy
     }
 }
 

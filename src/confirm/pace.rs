@@ -90,7 +90,7 @@ pub(super) fn back_off(failures: u32) -> Duration {
 }
 
 /// `time`, changed by up to 10 %, which spreads the queries that become due.
-pub(super) fn jittered(time: Duration) -> Duration {
+pub(crate) fn jittered(time: Duration) -> Duration {
     time.mul_f64(0.9 + 0.2 * fastrand::f64())
 }
 

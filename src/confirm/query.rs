@@ -29,13 +29,9 @@ pub enum Submission {
 
 /// A query whose answer may come soon.
 #[derive(Debug, Clone)]
-pub struct UnderWay(watch::Receiver<()>);
+pub struct UnderWay(pub(super) watch::Receiver<()>);
 
 impl UnderWay {
-    pub(super) fn new(ended: watch::Receiver<()>) -> Self {
-        Self(ended)
-    }
-
     /// Waits until the query is answered, or until it is clear that no answer comes soon.
     /// Returns whether it is answered. The answer is in use then: judge the key again.
     pub async fn ended(&mut self) -> bool {

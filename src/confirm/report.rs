@@ -12,13 +12,9 @@ const MAX_ANSWERS: usize = 100;
 
 /// The report of the confirmation task, which is copied when it is read. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct ConfirmStatus(Option<Arc<Mutex<ConfirmReport>>>);
+pub struct ConfirmStatus(pub(super) Option<Arc<Mutex<ConfirmReport>>>);
 
 impl ConfirmStatus {
-    pub(super) fn new(report: Arc<Mutex<ConfirmReport>>) -> Self {
-        Self(Some(report))
-    }
-
     /// The report; `None` without a source.
     #[must_use]
     pub fn load(&self) -> Option<ConfirmReport> {

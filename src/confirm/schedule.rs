@@ -106,7 +106,7 @@ impl Schedule {
         }
         if let Some(number) = self.numbers.get(first).copied() {
             if let Some(pending) = self.pending.get_mut(&number) {
-                pending.record_submission(now);
+                pending.submitted_at = now;
             }
             return done(self.prospect(number, now));
         }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose, PublicKeyData,
+    Issuer, KeyPair, KeyUsagePurpose,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
@@ -27,8 +27,7 @@ pub(super) struct DemoPki {
 /// A server or client: its certificate and private key.
 pub(super) struct DemoParty {
     certificate: Certificate,
-    key: KeyPair,
-    spki: Vec<u8>,
+    pub(super) key: KeyPair,
 }
 
 impl DemoPki {
@@ -81,17 +80,7 @@ impl DemoParty {
         parameters.extended_key_usages = vec![purpose];
         parameters.use_authority_key_identifier_extension = true;
         let certificate = parameters.signed_by(&key, issuer)?;
-        Ok(Self { spki: key.subject_public_key_info(), certificate, key })
-    }
-
-    /// The public key: SubjectPublicKeyInfo (DER).
-    pub(super) fn spki(&self) -> &[u8] {
-        &self.spki
-    }
-
-    /// The private key: PKCS #8 (DER).
-    pub(super) fn private_key(&self) -> Vec<u8> {
-        self.key.serialize_der()
+        Ok(Self { certificate, key })
     }
 
     /// The certificate chain and the private key, for rustls.

@@ -32,7 +32,7 @@ pub(super) struct ProbeClient {
 /// The end of a request.
 pub(super) struct Outcome {
     /// Status line, fields and content; empty without a response.
-    response: String,
+    pub(super) response: String,
     /// The error that ended the connection, unless the proxy closed it.
     error: Option<String>,
 }
@@ -138,9 +138,5 @@ impl Outcome {
         let (text, name) = (self.response.to_ascii_lowercase(), name.to_ascii_lowercase());
         let after = text.split(&name).nth(1)?.trim_start_matches(|it: char| !it.is_alphanumeric());
         Some(after.chars().take_while(char::is_ascii_alphabetic).collect())
-    }
-
-    pub(super) fn contains(&self, text: &str) -> bool {
-        self.response.contains(text)
     }
 }

@@ -6,6 +6,7 @@ use clap::ValueHint;
 use keygate_core::proof::{self, BadProof};
 use keygate_core::spki::{Encoding, Fingerprint, for_each_related};
 use serde::Serialize;
+use serde_json::json;
 
 use super::{CliError, Exit, private_key, read};
 use crate::cli::input::{self, FoundKey, KeyFields};
@@ -35,14 +36,6 @@ struct VerifyRow<'a> {
     /// The encoding that the proof is for; `None` if there is no proof.
     encoding: Option<&'static str>,
     /// The reason why there is no proof, one word.
-    reason: Option<&'static str>,
-}
-
-/// A proof that was not verified against a key.
-#[derive(Serialize)]
-struct FormRow {
-    /// The `kid` of the proof.
-    fingerprint: Option<String>,
     reason: Option<&'static str>,
 }
 
@@ -138,11 +131,13 @@ fn show(
     }
 }
 
+/// Shows the `kid` of a proof that was not verified against a key.
 fn show_form(args: &Args, output: &mut CliOutput, body: &[u8]) -> Result<(), CliError> {
     let form = proof::form(body);
     if args.json {
         let fingerprint = form.ok().map(|fingerprint| fingerprint.to_string());
-        return output.json(&FormRow { fingerprint, reason: form.err().map(BadProof::as_str) });
+        let reason = form.err().map(BadProof::as_str);
+        return output.json(&json!({ "fingerprint": fingerprint, "reason": reason }));
     }
     match form {
         Ok(fingerprint) => output.line(format_args!("unverified {fingerprint}")),

@@ -62,7 +62,7 @@ pub(super) struct PendingQuery {
     /// Dropped when the query is answered, or when no answer comes soon.
     ended: watch::Sender<()>,
     /// When a client caused the query the last time.
-    submitted_at: Instant,
+    pub(super) submitted_at: Instant,
 }
 
 impl PendingQuery {
@@ -86,11 +86,6 @@ impl PendingQuery {
         (self.failures, self.has_paused_source, number)
     }
 
-    /// Records that a client has caused the query again.
-    pub(super) fn record_submission(&mut self, now: Instant) {
-        self.submitted_at = now;
-    }
-
     /// Whether the query is due, and its clients have not come back.
     pub(super) fn is_unwanted(&self, now: Instant) -> bool {
         matches!(self.state, QueryState::BackingOff(until) if until <= now)
@@ -99,7 +94,7 @@ impl PendingQuery {
 
     /// The end of the query, for a connection that is held for it.
     pub(super) fn subscribe(&self) -> UnderWay {
-        UnderWay::new(self.ended.subscribe())
+        UnderWay(self.ended.subscribe())
     }
 
     /// Wakes the connections that are held for the query, because no answer comes soon.

@@ -82,7 +82,7 @@ impl Publisher {
     }
 
     pub(super) fn status(&self) -> ConfirmStatus {
-        ConfirmStatus::new(Arc::clone(&self.report))
+        ConfirmStatus(Some(Arc::clone(&self.report)))
     }
 
     fn report(&self) -> MutexGuard<'_, ConfirmReport> {

@@ -185,7 +185,7 @@ fn any_other_response_is_not_ready_and_gives_one_line() {
         ),
         ("HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n", "500 Internal"),
         ("+OK redis\r\n", "invalid HTTP version parsed"),
-        ("", "connection closed before message completed"),
+        ("", "the server closed the connection without a response"),
     ] {
         let text = with_admin(&other_server(response).to_string());
         fails(&run_healthcheck(&text, &[]), 1, &[problem]);
