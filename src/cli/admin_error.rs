@@ -16,8 +16,8 @@ const MAX_SHOWN: usize = 4096;
 pub(super) enum AdminError {
     #[error("the admin address {address}: {source}; start keygate, or correct admin.listen")]
     Exchange { address: ListenAddress, source: Box<dyn std::error::Error + Send + Sync> },
-    #[error(transparent)]
-    Host(#[from] UnknownHost),
+    #[error("{host}: {problem}; correct the name, or give an address")]
+    Host { host: String, problem: String },
     #[error(
         "the admin address {address}: unexpected response: {source}; is another program or version of keygate there?"
     )]
@@ -27,14 +27,6 @@ pub(super) enum AdminError {
     /// A response other than 200; the body gives the reason.
     #[error("{}", shown(body))]
     Status { address: ListenAddress, status: StatusCode, body: String },
-}
-
-/// A host without an address.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("{host}: {problem}; correct the name, or give an address")]
-pub(super) struct UnknownHost {
-    pub(super) host: String,
-    pub(super) problem: String,
 }
 
 /// The text of a response, which another program may have sent.

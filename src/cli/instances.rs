@@ -5,20 +5,19 @@ use std::collections::HashMap;
 use std::iter;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::{ArgGroup, ValueHint};
 use keygate_core::printable::printable;
 use keygate_core::regular_file;
-use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use super::admin_client::AdminClient;
-use super::admin_error::{AdminError, UnknownHost};
+use super::admin_error::AdminError;
 use super::{CliError, print_error, resolver, runtime, tls_client};
 use crate::config::ListenAddress;
 use crate::resolver::Resolver;
@@ -57,10 +56,12 @@ const MAX_LOOK_UP: Duration = Duration::from_secs(5);
 /// Maximum number of instances that the text of a row names.
 const MAX_SHOWN: usize = 5;
 
-/// An address of an instance, and the name in its certificate.
+/// An instance, or a host without an address.
 struct Instance {
-    address: ListenAddress,
-    name: Option<ServerName<'static>>,
+    /// As rows name it.
+    shown: String,
+    /// The address, and the name in its certificate.
+    address: Result<(ListenAddress, Option<ServerName<'static>>), AdminError>,
 }
 
 /// The response of an instance, or why there is none.
@@ -89,25 +90,26 @@ impl InstanceArgs {
         let instances = self.addresses(config, end)?;
         let tls = self.ca.as_ref().map(|ca| tls_client::load(ca, &self.client)).transpose()?;
         let tls = tls.map(|(config, _)| config);
-        let waiting = Mutex::new(instances.iter().enumerate());
-        let ask_one = |instance: &Result<Instance, UnknownHost>| match instance {
-            Ok(instance) => {
-                let client = client(instance, tls.as_ref(), end)?;
-                let instance = instance.address.to_string();
-                let response = ask(&client, &instance);
-                Ok::<_, CliError>(Answer { instance, response })
-            }
-            Err(unknown) => {
-                let response = Err(unknown.clone().into());
-                Ok(Answer { instance: unknown.host.clone(), response })
-            }
+        let threads = instances.len().min(MAX_PARALLEL);
+        let waiting = Mutex::new(instances.into_iter().enumerate());
+        let ask_one = |Instance { shown: instance, address }: Instance| {
+            let response = match address {
+                Ok((address, name)) => {
+                    let mut client = AdminClient::new(address, TIMEOUT)?;
+                    client.end = Some(end);
+                    client.tls = tls.clone().zip(name).map(|(config, name)| (config.into(), name));
+                    ask(&client, &instance)
+                }
+                Err(unknown) => Err(unknown),
+            };
+            Ok::<_, CliError>(Answer { instance, response })
         };
         let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
         let work =
             || iter::from_fn(next).map(|(index, it)| (index, ask_one(it))).collect::<Vec<_>>();
         let mut answers = thread::scope(|scope| {
             let start = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
-            let others: Vec<_> = (1..instances.len().min(MAX_PARALLEL)).map_while(start).collect();
+            let others: Vec<_> = (1..threads).map_while(start).collect();
             let own = work();
             let others =
                 others.into_iter().flat_map(|it| it.join().unwrap_or_else(|it| resume_unwind(it)));
@@ -118,11 +120,7 @@ impl InstanceArgs {
     }
 
     /// The instances, each once, and the hosts without an address.
-    fn addresses(
-        &self,
-        config: &Path,
-        end: Instant,
-    ) -> Result<Vec<Result<Instance, UnknownHost>>, CliError> {
+    fn addresses(&self, config: &Path, end: Instant) -> Result<Vec<Instance>, CliError> {
         let mut texts = self.admin.clone();
         if let Some(path) = &self.instances {
             let content = regular_file::read(path, MAX_FILE);
@@ -135,8 +133,7 @@ impl InstanceArgs {
             );
         }
         if self.is_empty() {
-            let address = ListenAddress::read_admin(config)?;
-            return Ok(vec![Ok(Instance { name: name_of(&address), address })]);
+            return Ok(vec![Instance::new(ListenAddress::read_admin(config)?, None)]);
         }
         if texts.is_empty() {
             return Err(CliError::Usage("no instance is given".to_owned()));
@@ -147,12 +144,10 @@ impl InstanceArgs {
             return Err(too_many());
         }
         let look_up = (runtime()?, resolver()?);
-        let mut instances: Vec<Result<Instance, UnknownHost>> = Vec::new();
+        let mut instances: Vec<Instance> = Vec::new();
         for text in texts {
             for found in addresses_of(&text, &look_up, end)? {
-                let mut known = instances.iter().flatten();
-                let is_known = |it: &Instance| known.any(|known| known.address == it.address);
-                if !found.as_ref().is_ok_and(is_known) {
+                if !instances.iter().any(|known| known.shown == found.shown) {
                     instances.push(found);
                 }
             }
@@ -164,16 +159,15 @@ impl InstanceArgs {
     }
 }
 
-fn client(
-    instance: &Instance,
-    tls: Option<&Arc<ClientConfig>>,
-    end: Instant,
-) -> Result<AdminClient, CliError> {
-    let mut client = AdminClient::new(instance.address.clone(), TIMEOUT)?;
-    client.end = Some(end);
-    let tls = tls.zip(instance.name.clone());
-    client.tls = tls.map(|(config, name)| (Arc::clone(config).into(), name));
-    Ok(client)
+impl Instance {
+    /// The instance at `address`. Without a `name`, the certificate has the IP address.
+    fn new(address: ListenAddress, name: Option<ServerName<'static>>) -> Self {
+        let name = name.or(match &address {
+            ListenAddress::Tcp(address) => Some(address.ip().into()),
+            ListenAddress::Unix(_) => None,
+        });
+        Self { shown: address.to_string(), address: Ok((address, name)) }
+    }
 }
 
 /// The instances that a text names, or why its host has no address.
@@ -181,7 +175,7 @@ fn addresses_of(
     text: &str,
     (runtime, resolver): &(Runtime, Resolver),
     end: Instant,
-) -> Result<Vec<Result<Instance, UnknownHost>>, CliError> {
+) -> Result<Vec<Instance>, CliError> {
     let problem = || {
         let text = printable(text);
         CliError::Usage(format!("{text:?}: write 10.0.0.1:9464, unix:/PATH or HOST:9464"))
@@ -189,7 +183,7 @@ fn addresses_of(
     let unix = text.strip_prefix("unix:").map(|path| ListenAddress::Unix(path.into()));
     let known = unix.or_else(|| text.parse().map(ListenAddress::Tcp).ok());
     if let Some(address) = known {
-        return Ok(vec![Ok(Instance { name: name_of(&address), address })]);
+        return Ok(vec![Instance::new(address, None)]);
     }
     let (host, port) = text.rsplit_once(':').ok_or_else(problem)?;
     let port: u16 = port.parse().map_err(|_| problem())?;
@@ -199,22 +193,14 @@ fn addresses_of(
         Ok(found) => found,
         Err(error) => {
             let (host, problem) = (text.to_owned(), error.to_string());
-            return Ok(vec![Err(UnknownHost { host, problem })]);
+            let address = Err(AdminError::Host { host, problem });
+            return Ok(vec![Instance { shown: text.to_owned(), address }]);
         }
     };
     let instances = found.iter().map(|found| {
-        let address = ListenAddress::Tcp((found.ip(), port).into());
-        Ok(Instance { address, name: Some(name.clone()) })
+        Instance::new(ListenAddress::Tcp((found.ip(), port).into()), Some(name.clone()))
     });
     Ok(instances.collect())
-}
-
-/// The name in the certificate of an address without a host.
-fn name_of(address: &ListenAddress) -> Option<ServerName<'static>> {
-    match address {
-        ListenAddress::Tcp(address) => Some(address.ip().into()),
-        ListenAddress::Unix(_) => None,
-    }
 }
 
 /// The responses. An instance without one is a line on standard error.
