@@ -118,14 +118,12 @@ impl ClientCounts {
     fn since(&self, before: Option<&Self>) -> Self {
         let none = Self::default();
         let before = before.unwrap_or(&none);
-        let failed = growth(&self.failed, &before.failed);
-        let unusable = growth(&self.unusable, &before.unusable);
         Self {
             admitted: self.admitted - before.admitted,
-            failed,
+            failed: growth(&self.failed, &before.failed),
             others: growth(&self.others, &before.others),
             limited: self.limited - before.limited,
-            unusable,
+            unusable: growth(&self.unusable, &before.unusable),
         }
     }
 }

@@ -196,8 +196,7 @@ fn source(args: &Args) -> Result<Source, CliError> {
         stale_for: Duration::ZERO,
         rate: 1,
     };
-    let questions = QuestionMaker::without_filters();
-    Ok(Source { config, file: None, state_dir: None, questions })
+    Ok(Source { config, file: None, state_dir: None, questions: QuestionMaker::default() })
 }
 
 #[derive(Debug, Default)]

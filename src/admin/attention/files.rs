@@ -1,7 +1,5 @@
 //! Conditions of files: rejected updates, old data, compromised own keys, the state directory.
 
-use std::collections::BTreeSet;
-
 use super::{Attention, amber, object, red};
 use crate::admin::counters::value;
 use crate::admin::remedy;
@@ -64,18 +62,14 @@ fn stale_filter(filter: &FilterReport) -> Option<Attention> {
 
 fn own_keys(view: &View) -> Vec<Attention> {
     let series = view.scrape.values("keygate_own_key_compromised");
-    let authorizers: BTreeSet<_> =
-        view.report.authorizers.iter().map(|authorizer| authorizer.name.as_str()).collect();
-    let is_shown = |name: &str| view.only.as_ref().is_none_or(|only| only == name);
-    let compromised = series.filter(|(labels, count)| {
-        *count > 0.0 && is_shown(labels.get("service").copied().unwrap_or_default())
-    });
-    let compromised = compromised.map(|(labels, _)| {
+    let compromised = series.filter(|(_, count)| *count > 0.0).filter_map(|(labels, _)| {
         let label = |name| labels.get(name).copied().unwrap_or_default();
-        let problem = format!("its own key is compromised: {}", label("role"));
-        let name = label("service");
-        let kind = if authorizers.contains(name) { "authorizer" } else { "service" };
-        red(object(kind, Some(name)), problem)
+        let (name, problem) =
+            (label("service"), format!("its own key is compromised: {}", label("role")));
+        let is_shown = view.only.as_ref().is_none_or(|only| only == name);
+        let is_authorizer = view.report.authorizers.iter().any(|it| it.name == name);
+        let kind = if is_authorizer { "authorizer" } else { "service" };
+        is_shown.then(|| red(object(kind, Some(name)), problem))
     });
     compromised.collect()
 }

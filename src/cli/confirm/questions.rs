@@ -10,7 +10,7 @@ use crate::cli::signature;
 use crate::config::FilterConfig;
 
 /// Selects the encodings of keys to ask about.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct QuestionMaker {
     /// `None` without a configuration: every encoding is asked about.
     filters: Option<SourceFilters>,
@@ -35,10 +35,6 @@ pub(super) struct AskedKey {
 }
 
 impl QuestionMaker {
-    pub(super) fn without_filters() -> Self {
-        Self { filters: None }
-    }
-
     /// Reads the filters of a configuration. The source answers for those with the names `covered`.
     pub(super) fn read(filters: &[FilterConfig], covered: &[String]) -> Result<Self, CliError> {
         let mut read = SourceFilters { covered: Vec::new(), others: Vec::new() };
