@@ -73,7 +73,7 @@ pub fn start(
     let Sockets { listeners, inherited } = sockets;
     let (ready, started) = mpsc::channel();
     let (sender, running) = channel(1);
-    let (per_ip, shares) = (Arc::<PerIpCounts>::default(), AskerShares::default());
+    let (per_ip, shares) = (PerIpCounts::new(), AskerShares::default());
     let (changes, received): (Vec<_>, Vec<_>) = metrics.iter().map(|_| unbounded_channel()).unzip();
     let addresses = Arc::new(Mutex::new(Addresses::new(&listeners, changes, inherited)));
     let mut threads = Vec::with_capacity(metrics.len());

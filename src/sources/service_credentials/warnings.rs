@@ -177,10 +177,16 @@ impl ServiceCredentials {
             0 => String::new(),
             others => format!(" and {others} more"),
         };
+        let entry = match files.rules()?.as_bounds() {
+            Some(bounds) => format!(
+                " in client_auth.cas, in place of client_auth.trust_anchors: cas = [{{ file = \
+                 \"ca-1.pem\", {bounds} }}], without the names that it does not certify"
+            ),
+            None => " in client_auth.cas".to_owned(),
+        };
         let problem = format!(
             "the CA {first}{others} may vouch for every name, such as the name of the rule {rule}; \
-             move each CA to a file of its own, with the names that it may vouch for, in \
-             client_auth.cas in place of client_auth.trust_anchors"
+             move each CA to a file of its own, with the names that it may vouch for{entry}"
         );
         let (owner, event) = (files.owner(), "each of several CAs may vouch for every name");
         let place = Some(KeyPlace::in_table(owner.table(), owner.name(), TRUST_ANCHORS));

@@ -249,7 +249,7 @@ fn validate_names_each_ca_that_may_vouch_for_every_name_with_the_line_and_the_re
         &format!("keygate.toml:{line}: service \"test\": client_auth.trust_anchors"),
         "the CA CN=Test CA and 1 more may vouch for every name",
         "such as the name of the rule uri \"spiffe://bar.example/**\"",
-        "in client_auth.cas in place of client_auth.trust_anchors",
+        "cas = [{ file = \"ca-1.pem\", email = [\"bar.example\"], spiffe = [\"bar.example\"] }]",
     ] {
         assert!(output.contains(part), "{part}: {output}");
     }
@@ -266,9 +266,24 @@ fn validate_names_each_ca_that_may_vouch_for_every_name_with_the_line_and_the_re
         "keygate.toml:{}: authorizer \"edge\": client_auth.trust_anchors",
         text.lines().position(|line| line.starts_with("client_auth = ")).unwrap() + 1
     );
-    assert!(of_edge.contains(&place), "{of_edge}");
-    let entry = "{ file = \"bar.pem\", email = [\"bar.example\"], spiffe = [\"bar.example\"] }";
-    let half = rules.clone().client_auth(&format!("cas = [{entry}]"));
+    assert!(
+        of_edge.contains(&place) && of_edge.contains("spiffe = [\"bar.example\"]"),
+        "{of_edge}"
+    );
+    // A part of the names would reject clients.
+    let names: Vec<_> = (0..21).map(|it| format!("a{it}.example")).collect();
+    for (count, is_printed) in [(20, true), (21, false)] {
+        let many = format!("allow = {{ dns = {:?} }}", &names[..count]);
+        let output = validated(&proxy.configuration.clone().client_auth(&many));
+        let entry = "move each CA to a file of its own, with the names that it may vouch for";
+        assert!(output.contains(entry), "{output}");
+        assert_eq!(output.contains("a19.example"), is_printed, "{output}");
+        assert_eq!(output.contains("in place of"), is_printed, "{output}");
+    }
+    // The TOML is what it says.
+    let pasted = output.split("cas = [{ ").nth(1).unwrap().split(" }]").next().unwrap();
+    let pasted = pasted.replace("ca-1.pem", "bar.pem");
+    let half = rules.clone().client_auth(&format!("cas = [{{ {pasted} }}]"));
     let output = validated(&half);
     assert!(output.contains("the CA CN=Test CA may vouch for every name"), "{output}");
     for quiet in [

@@ -12,7 +12,7 @@ mod names;
 mod spiffe;
 mod subject;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use rustls::pki_types::CertificateDer;
 
@@ -39,6 +39,8 @@ pub struct AllowRules {
     count: usize,
     /// The first rules, for people.
     first: Vec<String>,
+    /// The names that a CA of these clients may vouch for, by key of `client_auth.cas`.
+    bounds: BTreeMap<&'static str, BTreeSet<String>>,
     digest: RulesDigest,
 }
 
@@ -54,7 +56,7 @@ impl RulesDigest {
     }
 }
 
-/// Number of rules whose text is kept.
+/// Number of rules whose text is kept, and maximum number of names of a key to paste.
 const MAX_FIRST: usize = 20;
 
 named! {
@@ -72,6 +74,19 @@ named! {
         Spki = "spki",
         /// A SPIFFE ID among the subject alternative names.
         Uri = "uri",
+    }
+}
+
+impl AllowKind {
+    /// The key in `client_auth.cas` for a CA that may vouch for `name`, and its value there. A key
+    /// has none.
+    fn bound(self, name: &str) -> Option<(&'static str, &str)> {
+        match self {
+            Self::CommonName | Self::Dns | Self::OrganizationalUnit => Some((self.as_str(), name)),
+            Self::Email => Some((self.as_str(), name.rsplit('@').next()?)),
+            Self::Spki => None,
+            Self::Uri => Some(("spiffe", name.split('/').nth(2)?)),
+        }
     }
 }
 
@@ -119,6 +134,12 @@ impl AllowRules {
         if self.first.len() < MAX_FIRST {
             self.first.push(format!("{} {rule:?}", kind.as_str()));
         }
+        if let Some((key, name)) = kind.bound(rule) {
+            let names = self.bounds.entry(key).or_default();
+            if names.len() <= MAX_FIRST {
+                names.insert(name.to_owned());
+            }
+        }
         Ok(())
     }
 
@@ -126,6 +147,16 @@ impl AllowRules {
     #[must_use]
     pub fn summary(&self) -> (usize, &[String]) {
         (self.count, &self.first)
+    }
+
+    /// The keys of `client_auth.cas` for a CA that may vouch for all clients of the rules, in TOML.
+    /// `None` if a key has more than `MAX_FIRST` names: a part of them would reject clients.
+    #[must_use]
+    pub fn as_bounds(&self) -> Option<String> {
+        let keys = self.bounds.iter().map(|(key, names)| {
+            (names.len() <= MAX_FIRST).then(|| format!("{key} = {:?}", Vec::from_iter(names)))
+        });
+        Some(keys.collect::<Option<Vec<_>>>()?.join(", "))
     }
 
     /// A SHA-256 of all rules, which depends on their order.

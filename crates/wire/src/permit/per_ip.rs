@@ -1,15 +1,21 @@
 //! Open connections for each client network, over all workers: an IPv4 address, or the /64 of an
 //! IPv6 address, because one host may use all addresses of a /64.
 //!
-//! Each connection locks them twice: when it begins and when it ends.
+//! Each connection locks one of many shards twice: when it begins and when it ends.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+const SHARDS: usize = 64;
+
 /// Open connections by the address of the client.
-#[derive(Debug, Default)]
-pub struct PerIpCounts(Mutex<HashMap<IpAddr, usize>>);
+#[derive(Debug)]
+pub struct PerIpCounts {
+    shards: Vec<Mutex<HashMap<IpAddr, usize>>>,
+    hasher: RandomState,
+}
 
 /// Counts one connection of an address while it lives.
 #[derive(Debug)]
@@ -21,17 +27,26 @@ pub struct PerIpGuard {
 }
 
 impl PerIpCounts {
+    /// Counts of no connection.
+    pub fn new() -> Arc<Self> {
+        let shards = std::iter::repeat_with(Mutex::default).take(SHARDS).collect();
+        Arc::new(Self { shards, hasher: RandomState::new() })
+    }
+
     /// Counts a connection from the network of `address`. An IPv4-mapped address counts as IPv4.
     pub fn enter(self: &Arc<Self>, address: IpAddr) -> PerIpGuard {
         let address = network_of(address);
-        let mut counts = self.lock();
-        let count = counts.entry(address).or_default();
+        let mut shard = self.shard(&address);
+        let count = shard.entry(address).or_default();
         *count += 1;
         PerIpGuard { counts: Arc::clone(self), address, count: *count }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    #[expect(clippy::indexing_slicing, reason = "the index is below the number of shards")]
+    #[expect(clippy::cast_possible_truncation, reason = "any bits of the hash will do")]
+    fn shard(&self, address: &IpAddr) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+        let index = self.hasher.hash_one(address) as usize % SHARDS;
+        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -46,11 +61,11 @@ pub fn network_of(address: IpAddr) -> IpAddr {
 
 impl Drop for PerIpGuard {
     fn drop(&mut self) {
-        let mut counts = self.counts.lock();
-        if let Some(count) = counts.get_mut(&self.address) {
+        let mut shard = self.counts.shard(&self.address);
+        if let Some(count) = shard.get_mut(&self.address) {
             *count = count.saturating_sub(1);
             if *count == 0 {
-                counts.remove(&self.address);
+                shard.remove(&self.address);
             }
         }
     }
@@ -62,7 +77,7 @@ mod tests {
 
     #[test]
     fn connections_count_while_they_are_open_and_unused_addresses_are_dropped() {
-        let counts = Arc::<PerIpCounts>::default();
+        let counts = PerIpCounts::new();
         let [one, mapped, other] =
             ["192.0.2.1", "::ffff:192.0.2.1", "192.0.2.2"].map(|it| it.parse().unwrap());
         let first = counts.enter(one);
@@ -71,12 +86,12 @@ mod tests {
         drop(first);
         assert_eq!(counts.enter(one).count, 2);
         drop(second);
-        assert!(counts.lock().is_empty());
+        assert!(counts.shards.iter().all(|shard| shard.lock().unwrap().is_empty()));
     }
 
     #[test]
     fn the_addresses_of_one_ipv6_network_count_as_one_client() {
-        let counts = Arc::<PerIpCounts>::default();
+        let counts = PerIpCounts::new();
         let [one, neighbour, other] = ["2001:db8::1", "2001:db8::ffff:2", "2001:db8:0:1::1"]
             .map(|address| address.parse().unwrap());
         let _first = counts.enter(one);
