@@ -81,7 +81,11 @@ fn hostile_metadata_are_rejected_and_name_the_member() {
             json!(7),
             "blocklists: invalid type: integer `7`, expected a sequence at line 1 column ",
         ),
-        ("blocklists", json!([{ "id": 256, "name": "a" }]), "blocklists[0].id: 256"),
+        (
+            "blocklists",
+            json!([{ "id": 256, "name": "a" }]),
+            "blocklists[0].id: invalid value: integer `256`",
+        ),
         (
             "blocklists",
             json!([{ "id": 1, "name": "a\u{1b}[2J" }]),
