@@ -84,7 +84,7 @@ pub use self::report::{
     AffectedClient, AuthorizerReport, CrlReport, DryRunReport, ExceptionReport, FilterReport,
     ListReport, PolicyReport, ReloadReport, ServiceReport, SignatureReport, WaitingReport,
 };
-pub(crate) use self::source_set::Source;
+pub(crate) use self::source_set::FileSource;
 use self::source_set::{SourceSet, StagedSet};
 pub use self::warning::{PeriodProblem, Warning};
 use crate::config::{Config, FilterConfig};

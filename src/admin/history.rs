@@ -15,7 +15,7 @@ const HOUR: u64 = 3600;
 
 /// Counts of each hour, oldest first, and the last value of each counter.
 #[derive(Debug, Default)]
-pub(super) struct History {
+pub(super) struct HourlyCounts {
     hours: VecDeque<HourCounts>,
     verdicts: BTreeMap<String, f64>,
     actions: BTreeMap<String, f64>,
@@ -31,7 +31,7 @@ pub(super) struct HourCounts {
     pub(super) actions: BTreeMap<String, f64>,
 }
 
-impl History {
+impl HourlyCounts {
     /// Adds the growth of the counters to the hour of `now`, in seconds since the Unix epoch.
     pub(super) fn update(&mut self, scrape: &Scrape, now: u64) {
         let mut verdicts = scrape.sums("keygate_key_checks_total", "verdict");
@@ -86,14 +86,14 @@ mod tests {
         BTreeMap::from([("clean".to_owned(), clean), ("probable".to_owned(), 0.0)])
     }
 
-    fn clean_by_hour(history: &History) -> Vec<(u64, f64)> {
+    fn clean_by_hour(history: &HourlyCounts) -> Vec<(u64, f64)> {
         let hours = history.hours();
         hours.map(|hour| (hour.start, hour.verdicts.get("clean").copied().unwrap_or(0.0))).collect()
     }
 
     #[test]
     fn each_hour_has_the_growth_of_the_counters() {
-        let mut history = History::default();
+        let mut history = HourlyCounts::default();
         for (now, clean) in [(7200, 5.0), (7300, 7.0), (10_800, 8.0), (10_900, 8.0), (21_600, 9.0)]
         {
             history.add(counted(clean), BTreeMap::new(), now);
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_week_is_kept_and_a_clock_set_back_adds_no_hour() {
-        let mut history = History::default();
+        let mut history = HourlyCounts::default();
         for hour in 0..1000 {
             history.add(counted(0.0), BTreeMap::new(), hour * HOUR);
         }

@@ -7,7 +7,7 @@ use keygate_core::tls::HandshakeResult;
 use keygate_core::unix_time;
 
 use super::AdminState;
-use super::history::{History, HourCounts};
+use super::history::{HourCounts, HourlyCounts};
 use super::servers::{ServerReport, servers};
 use super::traffic::{RecentTraffic, TrafficSamples, WINDOW};
 use crate::confirm::ConfirmReport;
@@ -21,7 +21,7 @@ use crate::snapshot::Report;
 /// Earlier values of the counters.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    history: History,
+    history: HourlyCounts,
     traffic: TrafficSamples,
 }
 

@@ -80,14 +80,14 @@ impl Drop for Waiting {
 pub(super) struct AskerShare {
     _of_asker: Permit,
     _of_address: Permit,
-    _place: Place,
+    _place: AskerPlace,
     /// The connections of the asker that wait.
     pub(super) waiting: WaitingCount,
 }
 
 /// A connection that is open or waits.
 #[derive(Debug)]
-struct Place {
+struct AskerPlace {
     shares: AskerShares,
     key: ShareKey,
 }
@@ -129,7 +129,7 @@ impl AskerShares {
         &self,
         key: ShareKey,
         limit: usize,
-    ) -> Option<(Place, ResizableSemaphore, WaitingCount)> {
+    ) -> Option<(AskerPlace, ResizableSemaphore, WaitingCount)> {
         let mut shares = self.lock();
         let share = shares.entry(key).or_insert_with(|| Share {
             permits: ResizableSemaphore::new(limit),
@@ -143,7 +143,7 @@ impl AskerShares {
             return None;
         }
         share.connections = share.connections.saturating_add(1);
-        let place = Place { shares: self.clone(), key };
+        let place = AskerPlace { shares: self.clone(), key };
         Some((place, share.permits.clone(), share.waiting.clone()))
     }
 
@@ -152,7 +152,7 @@ impl AskerShares {
     }
 }
 
-impl Drop for Place {
+impl Drop for AskerPlace {
     fn drop(&mut self) {
         if let Entry::Occupied(mut share) = self.shares.lock().entry(self.key) {
             let connections = share.get().connections.saturating_sub(1);

@@ -100,7 +100,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(60);
 const ATTEMPTS: u32 = 3;
 
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
-    let Source { config, file, state_dir, questions } = source(args)?;
+    let QueriedSource { config, file, state_dir, questions } = source(args)?;
     if let Some(directory) = args.save.as_deref().filter(|_| !args.dry_run) {
         proof::check_directory(directory)?;
     }
@@ -147,7 +147,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
 }
 
 /// The source, and the filters that select the keys.
-struct Source {
+struct QueriedSource {
     config: ConfirmConfig,
     /// The configuration file with the source; `None` if the arguments give it.
     file: Option<PathBuf>,
@@ -156,7 +156,7 @@ struct Source {
     questions: QuestionMaker,
 }
 
-fn source(args: &Args) -> Result<Source, CliError> {
+fn source(args: &Args) -> Result<QueriedSource, CliError> {
     if args.url.is_none() && args.proofs.is_none() {
         let path = &args.config.path();
         let config = Config::read(path)?;
@@ -166,7 +166,7 @@ fn source(args: &Args) -> Result<Source, CliError> {
         })?;
         let questions = QuestionMaker::read(&config.filters, &confirm.filters)?;
         let (file, state_dir) = (Some(path.clone()), config.state.dir);
-        return Ok(Source { config: confirm, file, state_dir, questions });
+        return Ok(QueriedSource { config: confirm, file, state_dir, questions });
     }
     let parse = |text: &String| {
         SourceUrl::parse(text).ok_or_else(|| {
@@ -196,7 +196,7 @@ fn source(args: &Args) -> Result<Source, CliError> {
         stale_for: Duration::ZERO,
         rate: 1,
     };
-    Ok(Source { config, file: None, state_dir: None, questions: QuestionMaker::default() })
+    Ok(QueriedSource { config, file: None, state_dir: None, questions: QuestionMaker::default() })
 }
 
 #[derive(Debug, Default)]

@@ -20,7 +20,7 @@ use serde_json::{Map, Value, json};
 
 use super::admin_client::AdminClient;
 use super::admin_error::AdminError;
-use super::instances::{Answer, InstanceArgs, number, rows_of, text};
+use super::instances::{InstanceAnswer, InstanceArgs, number, rows_of, text};
 use super::{CliError, ConfigArgs, Exit, print, print_error, proof, report};
 use crate::config::Config;
 use crate::confirm::proof_files;
@@ -88,7 +88,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
         clients: Vec::new(),
         files: BTreeMap::new(),
     };
-    for Answer { instance, response } in known {
+    for InstanceAnswer { instance, response } in known {
         let (about, rows) = response.unwrap_or_else(|error| {
             evidence.report(&error);
             (json!({ "error": error.to_string() }), Vec::new())

@@ -65,7 +65,7 @@ struct Instance {
 }
 
 /// The response of an instance, or why there is none.
-pub(super) struct Answer<T> {
+pub(super) struct InstanceAnswer<T> {
     pub(super) instance: String,
     pub(super) response: Result<T, AdminError>,
 }
@@ -85,7 +85,7 @@ impl InstanceArgs {
         &self,
         config: &Path,
         ask: impl Fn(&AdminClient, &str) -> Result<T, AdminError> + Sync,
-    ) -> Result<Vec<Answer<T>>, CliError> {
+    ) -> Result<Vec<InstanceAnswer<T>>, CliError> {
         let end = Instant::now() + MAX_TIME;
         let instances = self.addresses(config, end)?;
         let tls = self.ca.as_ref().map(|ca| tls_client::load(ca, &self.client)).transpose()?;
@@ -102,7 +102,7 @@ impl InstanceArgs {
                 }
                 Err(unknown) => Err(unknown),
             };
-            Ok::<_, CliError>(Answer { instance, response })
+            Ok::<_, CliError>(InstanceAnswer { instance, response })
         };
         let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
         let work =
@@ -207,9 +207,9 @@ fn addresses_of(
 ///
 /// # Errors
 /// Returns the last error if no instance responds.
-pub(super) fn responses<T>(answers: Vec<Answer<T>>) -> Result<Vec<(String, T)>, CliError> {
+pub(super) fn responses<T>(answers: Vec<InstanceAnswer<T>>) -> Result<Vec<(String, T)>, CliError> {
     let (mut responses, mut errors) = (Vec::new(), Vec::new());
-    for Answer { instance, response } in answers {
+    for InstanceAnswer { instance, response } in answers {
         match response {
             Ok(response) => responses.push((instance, response)),
             Err(error) => errors.push((instance, error)),

@@ -10,7 +10,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value, json};
 
 use super::admin_client::AdminClient;
-use super::instances::{Answer, InstanceArgs, merged, number, on, rows_of, text};
+use super::instances::{InstanceAnswer, InstanceArgs, merged, number, on, rows_of, text};
 use super::{CliError, CliOutput, ConfigFile, Exit};
 
 #[derive(Debug, clap::Args)]
@@ -71,8 +71,8 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
 
 /// The rows of all instances, and the instances themselves. One that does not respond has an
 /// `error`.
-fn joined(answers: Vec<Answer<Value>>) -> Value {
-    let instances = answers.iter().map(|Answer { instance, response }| {
+fn joined(answers: Vec<InstanceAnswer<Value>>) -> Value {
+    let instances = answers.iter().map(|InstanceAnswer { instance, response }| {
         let mut about = match response {
             Ok(status) => picked(status, &["host", "version", "ready", "not_ready", "generation"]),
             Err(error) => Map::from_iter([("error".to_owned(), error.to_string().into())]),
@@ -82,7 +82,7 @@ fn joined(answers: Vec<Answer<Value>>) -> Value {
     });
     let mut status = Map::from_iter([("instances".to_owned(), instances.collect())]);
     for (member, key) in ROWS {
-        let rows = answers.iter().flat_map(|Answer { instance, response }| {
+        let rows = answers.iter().flat_map(|InstanceAnswer { instance, response }| {
             let rows = response.as_ref().map_or(&[][..], |status| rows_of(status.get(member)));
             rows.iter().map(move |row| (instance.clone(), Value::Object(picked(row, key))))
         });

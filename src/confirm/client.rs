@@ -50,7 +50,7 @@ pub(super) struct SourceQuery<'a> {
 
 /// Why a source has not responded to the request for one fingerprint.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum SourceError {
+pub(super) enum QueryError {
     /// The body of a 200 has a `Content-Encoding`, which no request accepts.
     #[error("the body has a Content-Encoding")]
     Encoded,
@@ -73,7 +73,7 @@ pub(super) enum SourceError {
     Unresolved(String),
 }
 
-impl SourceError {
+impl QueryError {
     /// The result in metrics and logs.
     pub(super) fn result(&self) -> ConfirmationResult {
         match self {
@@ -136,7 +136,7 @@ impl SourceClient {
         files: &SourceFiles,
         fingerprint: &Fingerprint,
         deadline: Instant,
-    ) -> Result<Option<Vec<u8>>, SourceError> {
+    ) -> Result<Option<Vec<u8>>, QueryError> {
         let path = format!("{}/{fingerprint}", self.url.path);
         let mut request =
             http_client::get(&self.url, &path).header(header::ACCEPT, "application/json");
@@ -157,15 +157,15 @@ impl SourceQuery<'_> {
         &self,
         files: &SourceFiles,
         fingerprint: &Fingerprint,
-    ) -> Result<Option<Vec<u8>>, SourceError> {
+    ) -> Result<Option<Vec<u8>>, QueryError> {
         let (client, now) = (self.client, Instant::now());
         if let Some(until) = client.paused_until(now) {
-            return Err(SourceError::RateLimited(until - now));
+            return Err(QueryError::RateLimited(until - now));
         }
         let exchange = client.exchange(files, fingerprint, self.deadline);
         let exchange = timeout_at(self.deadline.into(), exchange).await;
-        let response = exchange.unwrap_or(Err(SourceError::Timeout(client.timeout)));
-        if let Err(SourceError::RateLimited(pause)) = response {
+        let response = exchange.unwrap_or(Err(QueryError::Timeout(client.timeout)));
+        if let Err(QueryError::RateLimited(pause)) = response {
             let mut end = client.pause_end();
             *end = (*end).max(Some(Instant::now() + pause));
         }
@@ -174,7 +174,7 @@ impl SourceQuery<'_> {
 }
 
 /// The body of a 200; `None` for a 404.
-async fn read(response: Response<Incoming>) -> Result<Option<Vec<u8>>, SourceError> {
+async fn read(response: Response<Incoming>) -> Result<Option<Vec<u8>>, QueryError> {
     let status = response.status();
     match status {
         StatusCode::OK => {}
@@ -182,22 +182,22 @@ async fn read(response: Response<Incoming>) -> Result<Option<Vec<u8>>, SourceErr
         StatusCode::TOO_MANY_REQUESTS => {
             let value = response.headers().get(header::RETRY_AFTER);
             let value = value.and_then(|value| value.to_str().ok());
-            return Err(SourceError::RateLimited(pause(value, SystemTime::now())));
+            return Err(QueryError::RateLimited(pause(value, SystemTime::now())));
         }
-        _ if status.is_server_error() => return Err(SourceError::Server(status)),
-        _ => return Err(SourceError::Refused(status)),
+        _ if status.is_server_error() => return Err(QueryError::Server(status)),
+        _ => return Err(QueryError::Refused(status)),
     }
     if response.headers().contains_key(header::CONTENT_ENCODING) {
-        return Err(SourceError::Encoded);
+        return Err(QueryError::Encoded);
     }
     match Limited::new(response.into_body(), MAX_BODY).collect().await {
         Ok(body) => Ok(Some(body.to_bytes().into())),
-        Err(error) if error.is::<LengthLimitError>() => Err(SourceError::TooLarge),
-        Err(error) => Err(SourceError::Unreachable(format!("the response broke off: {error}"))),
+        Err(error) if error.is::<LengthLimitError>() => Err(QueryError::TooLarge),
+        Err(error) => Err(QueryError::Unreachable(format!("the response broke off: {error}"))),
     }
 }
 
-impl From<ExchangeError> for SourceError {
+impl From<ExchangeError> for QueryError {
     fn from(error: ExchangeError) -> Self {
         match error {
             ExchangeError::HeadTooLarge => Self::TooLarge,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use keygate_core::spki::Fingerprint;
 use tokio::sync::OnceCell;
 
-use super::client::SourceError;
+use super::client::QueryError;
 use super::lookup::{self, CanaryProblem, LookUpOutcome};
 use super::source::Source;
 use super::source_files::ConfirmError;
@@ -153,8 +153,8 @@ impl DirectSource {
     }
 }
 
-fn unanswered(error: SourceError) -> DirectAnswer {
-    if let SourceError::RateLimited(pause) = error {
+fn unanswered(error: QueryError) -> DirectAnswer {
+    if let QueryError::RateLimited(pause) = error {
         return DirectAnswer::RateLimited(pause);
     }
     DirectAnswer::Unanswered(error.to_string())

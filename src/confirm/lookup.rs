@@ -9,7 +9,7 @@ use std::time::Duration;
 use keygate_core::proof::{self, BadProof};
 use keygate_core::spki::Fingerprint;
 
-use super::client::{SourceClient, SourceError};
+use super::client::{QueryError, SourceClient};
 use super::proof_directory;
 use super::source_files::{CanaryKey, SourceFiles};
 
@@ -46,7 +46,7 @@ pub(super) struct UnusableProof {
 /// Why a body proves nothing about the key.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 pub(super) enum UnusableReason {
-    #[error("{}", SourceError::Encoded)]
+    #[error("{}", QueryError::Encoded)]
     Encoded,
     #[error(transparent)]
     Proof(BadProof),
@@ -68,7 +68,7 @@ pub(super) enum LookUpOutcome {
     Confirmed(FoundProof),
     /// The directories cannot be read.
     DirectoryFailed(io::Error),
-    Failed(SourceError),
+    Failed(QueryError),
     /// The source knows none of the encodings.
     Unknown,
     Unusable(UnusableProof),
@@ -156,7 +156,7 @@ pub(super) async fn query_url(
                 Err(unusable) => outcome = LookUpOutcome::Unusable(unusable),
             },
             Ok(None) => {}
-            Err(SourceError::Encoded) => {
+            Err(QueryError::Encoded) => {
                 let (fingerprint, reason) = (*fingerprint, UnusableReason::Encoded);
                 outcome =
                     LookUpOutcome::Unusable(UnusableProof { fingerprint, file: None, reason });
@@ -204,7 +204,7 @@ impl CanaryProblem {
             }
         };
         let pause = match failure {
-            Some(SourceError::RateLimited(pause)) => Some(pause),
+            Some(QueryError::RateLimited(pause)) => Some(pause),
             Some(_) | None => None,
         };
         let error = format!("{canary}: {error}");

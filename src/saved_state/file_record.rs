@@ -55,8 +55,8 @@ pub(crate) struct FileRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) path: Option<String>,
     /// The entries and new hits of the last seven days.
-    #[serde(default, skip_serializing_if = "History::is_empty")]
-    pub(crate) history: History,
+    #[serde(default, skip_serializing_if = "FileHistory::is_empty")]
+    pub(crate) history: FileHistory,
     /// Id of the copy of the file in use, a SHA-256 in hex; `None` without a copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) last_good: Option<String>,
@@ -68,7 +68,7 @@ pub(crate) struct FileRecord {
 /// The last seven days of a file, by day since the Unix epoch.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(crate) struct History(BTreeMap<u64, Day>);
+pub(crate) struct FileHistory(BTreeMap<u64, Day>);
 
 /// A day of a file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,7 +125,7 @@ impl FileRecord {
     }
 }
 
-impl History {
+impl FileHistory {
     /// Remembers that a file with this number of entries was in use until `now`; 0 adds nothing.
     pub(crate) fn note_entries(&mut self, entries: u64, now: SystemTime) {
         self.change_today(entries > 0, now, |day| day.entries = day.entries.max(entries));
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn entries_and_new_hits_count_for_seven_days() {
         let day = |day: u64| UNIX_EPOCH + Duration::from_secs(day * DAY + 5);
-        let mut history = History::default();
+        let mut history = FileHistory::default();
         history.note_entries(120, day(100));
         history.note_entries(66, day(101));
         history.note_entries(90, day(101));
@@ -187,6 +187,6 @@ mod tests {
         }
         assert_eq!((history.largest(day(199)), history.0.len()), (1, 7));
         let text = serde_json::to_string(&history).unwrap();
-        assert_eq!(serde_json::from_str::<History>(&text).unwrap(), history);
+        assert_eq!(serde_json::from_str::<FileHistory>(&text).unwrap(), history);
     }
 }

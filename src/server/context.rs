@@ -6,7 +6,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::{mpsc, watch};
 
 use super::Metrics;
-use super::control::{Confirmation, Control, HealthChecks};
+use super::control::{Control, HealthChecks, ProofQueries};
 use crate::admin::{AdminListeners, AdminSources, AdminState, Drain};
 use crate::blocking::BlockingPool;
 use crate::config::{AdminCommands, Config};
@@ -138,7 +138,7 @@ impl ServerContext {
             swaps: self.judgements.subscribe(),
         };
         let confirm = confirmation.as_ref().map(ConfirmationTask::status).unwrap_or_default();
-        let confirmation = confirmation.map(|task| Confirmation {
+        let confirmation = confirmation.map(|task| ProofQueries {
             task,
             current: Arc::clone(&self.current),
             judgements: self.judgements.clone(),

@@ -25,7 +25,7 @@ pub(super) struct Control {
     pub(super) watcher: FileWatcher,
     pub(super) health: HealthChecks,
     /// `None` without a source of proofs.
-    pub(super) confirmation: Option<Confirmation>,
+    pub(super) confirmation: Option<ProofQueries>,
     /// `None` if nothing is traced.
     pub(super) exporting: Option<ExportTask>,
     pub(super) heartbeats: Heartbeats,
@@ -46,7 +46,7 @@ pub(super) struct HealthChecks {
 }
 
 /// Queries the source of proofs.
-pub(super) struct Confirmation {
+pub(super) struct ProofQueries {
     pub(super) task: ConfirmationTask,
     pub(super) current: Current,
     /// Changes when open connections must be judged again.
@@ -86,7 +86,7 @@ impl Control {
         tokio::task::spawn_local(proxy::supervise_health(
             current, swaps, servers, resolver, metrics,
         ));
-        if let Some(Confirmation { task, current, judgements }) = self.confirmation {
+        if let Some(ProofQueries { task, current, judgements }) = self.confirmation {
             tokio::task::spawn_local(task.run(current, judgements));
         }
         if let Some(task) = self.exporting {

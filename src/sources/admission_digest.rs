@@ -13,7 +13,7 @@ use super::credential_source::CredentialSource;
 use super::filter::FilterSource;
 use super::guarded::GuardedFile;
 use super::load_error::LoadError;
-use super::source_set::Source;
+use super::source_set::FileSource;
 use super::{Sources, exponents_of};
 use crate::config::ExpiredCrl;
 use crate::saved_state::saved_credentials::sha256;
@@ -21,7 +21,7 @@ use crate::saved_state::saved_credentials::sha256;
 impl Sources {
     /// The digest of the filters, lists, checks and exceptions in use.
     pub(crate) fn judging_digest(&self) -> [u8; 32] {
-        let mut content = Content::default();
+        let mut content = DigestContent::default();
         for filter in self.filters.iter() {
             content.add(&*filter.filter().name).add(filter.filter().sha256);
         }
@@ -55,7 +55,7 @@ impl CredentialSource {
     /// The digest of everything that admits a client of the service.
     fn admission_digest(&self, judging: [u8; 32]) -> [u8; 32] {
         let (files, clients) = (self.config.files(), self.credentials.clients.get());
-        let mut content = Content::default();
+        let mut content = DigestContent::default();
         content.add(env!("CARGO_PKG_VERSION")).add(files.name).add(judging);
         let policy = Policy { allow: None, ..files.policy.decisions.clone() };
         let checks =
@@ -83,9 +83,9 @@ impl CredentialSource {
 
 /// Parts of a content, each with its length in front.
 #[derive(Default)]
-struct Content(Vec<u8>);
+struct DigestContent(Vec<u8>);
 
-impl Content {
+impl DigestContent {
     fn add(&mut self, part: impl AsRef<[u8]>) -> &mut Self {
         let part = part.as_ref();
         self.0.extend(part.len().to_be_bytes());

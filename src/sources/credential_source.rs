@@ -15,14 +15,14 @@ use super::client_auth::{Attempt, KnownClients};
 use super::client_gates::{ClientGates, load_clients};
 use super::context::LoadContext;
 use super::credential_files::CredentialTable;
-use super::credential_unit::{CredentialUnit, RejectedUnit, Rejection};
+use super::credential_unit::{CredentialUnit, RejectedUnit, UnitRejection};
 use super::gate::AcceptError;
 use super::last_good::ValueChange;
 use super::last_question::LastQuestion;
 use super::load_error::LoadError;
 use super::load_errors::LoadErrors;
 use super::service_credentials::ServiceCredentials;
-use super::source_set::Source;
+use super::source_set::FileSource;
 use super::waiting::Guarded;
 use crate::config::ExpiredCrl;
 use crate::metrics::ControlMetrics;
@@ -56,7 +56,7 @@ pub(crate) struct CredentialSource {
     pub(crate) last_question: LastQuestion,
 }
 
-impl Source for CredentialSource {
+impl FileSource for CredentialSource {
     type Config = CredentialTable;
 
     fn config(&self) -> &CredentialTable {
@@ -136,7 +136,7 @@ impl Source for CredentialSource {
         };
         if let Some(errors) = rejection {
             let (clients, unit) = (&mut source.credentials.clients, CredentialUnit::ClientCa);
-            source.rejected = Rejection::record(clients, unit, &errors, context.now).units;
+            source.rejected = UnitRejection::record(clients, unit, &errors, context.now).units;
         }
         Ok(source)
     }

@@ -55,13 +55,13 @@ pub(super) struct RejectedUnit {
 
 /// The result of a check that rejected files.
 #[derive(Debug)]
-pub(super) struct Rejection {
+pub(super) struct UnitRejection {
     pub(super) units: Vec<RejectedUnit>,
     /// Whether the files were not rejected before with the same errors.
     pub(super) is_new: bool,
 }
 
-impl Rejection {
+impl UnitRejection {
     /// Records that `files` cannot be used because of `errors`. Errors of CRLs are of their own
     /// unit, all others of `unit`. A unit of which a part waits and another part is rejected for
     /// good has the class of the latter.

@@ -7,7 +7,7 @@ use data_encoding::HEXLOWER;
 use keygate_core::unix_time;
 use tracing::warn;
 
-use crate::saved_state::file_record::{FileRecord, History};
+use crate::saved_state::file_record::{FileHistory, FileRecord};
 use crate::sources::failure::Failure;
 use crate::sources::operator_decision::{GuardFile, NeedsOperator, WaitCause};
 use crate::sources::report::{DryRunReport, WaitingReport};
@@ -22,7 +22,7 @@ pub(crate) struct Gate {
     due_at: Option<u64>,
     /// Whether the file had the waiting update at the last look, so that it can be accepted.
     is_offered: bool,
-    pub(super) history: History,
+    pub(super) history: FileHistory,
     /// SHA-256 of the last update that passed, in hex.
     passed: Option<String>,
     /// Recent clients that the file in use newly rejected; `None` if it was not examined.
@@ -77,7 +77,7 @@ impl Gate {
     /// The gate of a file whose update is `waiting`.
     pub(super) fn new(file: GuardFile, waiting: Option<WaitingReport>) -> Self {
         let held = waiting.map(|report| PendingUpdate { report, accepted_by: None });
-        let history = History::default();
+        let history = FileHistory::default();
         let (due_at, is_offered, passed, new_hits, untried) = (None, false, None, None, None);
         Self { file, held, due_at, is_offered, history, passed, new_hits, untried }
     }
@@ -243,7 +243,7 @@ impl Gate {
         self.clear();
         match held {
             Some(PendingUpdate { report, accepted_by: Some(peer) }) if report.sha256 == sha256 => {
-                self.history = History::default();
+                self.history = FileHistory::default();
                 Some(Acceptance { file: self.file, report, peer })
             }
             Some(_) | None => {

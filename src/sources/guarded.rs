@@ -29,11 +29,11 @@ use super::context::LoadContext;
 use super::failure::ReadError;
 use super::file_rejection::FileRejection;
 use super::gate::{AcceptError, Gate};
-use super::last_good::{LastGood, ReadIf, Reread, Unusable, ValueChange};
+use super::last_good::{LastGood, ReadIf, Reread, UnusableFile, ValueChange};
 use super::load_errors::LoadErrors;
 use super::operator_decision::{GuardFile, NeedsOperator};
 use super::report::{ReloadReport, WaitingReport};
-use super::source_set::Source;
+use super::source_set::FileSource;
 use super::waiting::Guarded;
 use super::warning::Warning;
 use crate::metrics::{GuardedFileMetrics, Label, ReloadResult};
@@ -59,7 +59,7 @@ pub(crate) struct GuardedSource<F: GuardedFile> {
     pub(super) gate: Gate,
 }
 
-impl<F: GuardedFile> Source for GuardedSource<F> {
+impl<F: GuardedFile> FileSource for GuardedSource<F> {
     type Config = F::Config;
 
     fn config(&self) -> &F::Config {
@@ -110,7 +110,7 @@ impl<F: GuardedFile> Source for GuardedSource<F> {
                 gate.forget_waiting();
                 (file, false, None)
             }
-            Err(Unusable { error, files }) => {
+            Err(UnusableFile { error, files }) => {
                 let (value, is_last_good, error) =
                     in_place_of_file(config, before, copy, error, context)?;
                 (files.in_place(value, context.now), is_last_good, Some(error))

@@ -8,7 +8,7 @@ use tracing::warn;
 use super::credential_source::{CredentialSource, former};
 use super::filter::FilterSource;
 use super::list::ListSource;
-use super::source_set::Source;
+use super::source_set::FileSource;
 use super::{Sources, StagedSources, exponents_of};
 use crate::sources::check::dry_run::{DryRun, Judge, NewHits};
 use crate::sources::judgement_context::JudgementContext;

@@ -91,7 +91,7 @@ impl Default for MaxWait {
 
 /// Files that cannot be used, as they were when they were read.
 #[derive(Debug)]
-pub(crate) struct Unusable<E> {
+pub(crate) struct UnusableFile<E> {
     pub(crate) error: E,
     pub(crate) files: ReadFiles,
 }
@@ -158,7 +158,7 @@ impl<T> LastGood<T> {
         now: SystemTime,
         max_wait: &MaxWait,
         mut read: impl FnMut() -> Result<T, E>,
-    ) -> Result<Self, Unusable<E>> {
+    ) -> Result<Self, UnusableFile<E>> {
         let (left, start) = (max_wait, Instant::now());
         let max_wait = left.0.get();
         let max_unsettled = MAX_UNSETTLED.min(max_wait);
@@ -180,7 +180,7 @@ impl<T> LastGood<T> {
                                 && states_of(&paths) == states =>
                     {
                         left.spend(start.elapsed());
-                        return Err(Unusable { error, files: ReadFiles { paths, states } });
+                        return Err(UnusableFile { error, files: ReadFiles { paths, states } });
                     }
                     Ok(_) | Err(_) => {}
                 }

@@ -20,8 +20,8 @@ use super::guarded::{GuardedFile, GuardedSettings, GuardedSource};
 use super::operator_decision::{GuardFile, WaitCause};
 use super::rejection_reason::RejectionReason;
 use super::report::{ListReport, SignatureReport, WaitingReport};
-use super::signed::LoadedList;
-use super::source_set::Source;
+use super::signed::VerifiedList;
+use super::source_set::FileSource;
 use super::warning::Warning;
 use crate::config::{ListConfig, ListFormat, Shrink};
 use crate::metrics::{ControlMetrics, ListMetrics};
@@ -29,9 +29,9 @@ use crate::saved_state::Watermark;
 use crate::saved_state::copies::{Content, CopyKind, Original};
 
 /// A configured list and the last good state of its file.
-pub(crate) type ListSource = GuardedSource<LoadedList>;
+pub(crate) type ListSource = GuardedSource<VerifiedList>;
 
-impl GuardedFile for LoadedList {
+impl GuardedFile for VerifiedList {
     const KIND: GuardFile = GuardFile::List;
     const COMPARES_WITH_COPY: bool = true;
     type Config = ListConfig;

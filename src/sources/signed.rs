@@ -24,7 +24,7 @@ pub(crate) struct LoadedFilter {
 
 /// A list, and the bytes of its files.
 #[derive(Debug, Clone)]
-pub(crate) struct LoadedList {
+pub(crate) struct VerifiedList {
     pub(crate) list: ExactList,
     /// The files, for their copies. The text of a list of fingerprints is dropped with its copy.
     pub(crate) original: Original,

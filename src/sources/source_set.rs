@@ -10,7 +10,7 @@ use super::last_good::ValueChange;
 use super::load_errors::{LoadErrors, all};
 
 /// The files of one table of the configuration, and their last good value.
-pub(crate) trait Source: Sized {
+pub(crate) trait FileSource: Sized {
     type Config: PartialEq;
 
     fn config(&self) -> &Self::Config;
@@ -65,7 +65,7 @@ impl<S> Default for SourceSet<S> {
     }
 }
 
-impl<S: Source> SourceSet<S> {
+impl<S: FileSource> SourceSet<S> {
     /// Loads what is new in `configs`. The sources in use do not change.
     pub(crate) fn stage(
         &self,

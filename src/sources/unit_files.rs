@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use super::context::LoadContext;
 use super::credential_files::CredentialFiles;
-use super::credential_unit::{CredentialUnit, Rejection};
+use super::credential_unit::{CredentialUnit, UnitRejection};
 use super::last_good::{LastGood, ReadIf, Reread};
 use super::load_errors::LoadErrors;
 use super::private_key::ExposedKeyFile;
@@ -39,7 +39,7 @@ pub(super) trait LoadedUnit {
         &mut self,
         files: CredentialFiles<'_>,
         now: SystemTime,
-    ) -> Reread<Result<String, Rejection>>;
+    ) -> Reread<Result<String, UnitRejection>>;
 }
 
 /// The files of one kind in use.
@@ -63,7 +63,7 @@ impl<T: UnitFiles> LoadedUnit for LastGood<T> {
         &mut self,
         files: CredentialFiles<'_>,
         now: SystemTime,
-    ) -> Reread<Result<String, Rejection>> {
+    ) -> Reread<Result<String, UnitRejection>> {
         match self.reread(ReadIf::Changed, now, |before| T::read(files, before, now)) {
             Reread::Pending => Reread::Pending,
             Reread::Read(Ok(value)) => {
@@ -73,7 +73,7 @@ impl<T: UnitFiles> LoadedUnit for LastGood<T> {
                 Reread::Read(Ok(paths.join(", ")))
             }
             Reread::Read(Err(errors)) => {
-                Reread::Read(Err(Rejection::record(self, T::UNIT, &errors, now)))
+                Reread::Read(Err(UnitRejection::record(self, T::UNIT, &errors, now)))
             }
             Reread::Unchanged => Reread::Unchanged,
         }

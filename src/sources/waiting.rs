@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::source_set::Source;
+use super::source_set::FileSource;
 use super::{AcceptError, GuardFile, Sources, WaitingReport};
 
 /// A source whose updates may wait for the operator.

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use bytes::Bytes;
 use prost::Message;
 
-use super::messages::{AttributeContext, CheckRequest, HeaderEntry, HttpRequest};
+use super::messages::{AttributeContext, CheckRequest, HeaderEntry, HttpAttributes};
 use crate::ask::question::Unusable;
 use crate::config::CertificateSource;
 use crate::dialect::{Chain, ChainLength, escaped_pem, xfcc};
@@ -60,7 +60,7 @@ impl DescribedClient {
 
     /// The value of a field of the client's request, if Envoy sends that field.
     pub(crate) fn field(&self, name: &str) -> Option<Bytes> {
-        let http = HttpRequest::decode(self.http.clone()?).ok()?;
+        let http = HttpAttributes::decode(self.http.clone()?).ok()?;
         let field = fields(http).find(|field| is(field, name))?;
         Some(value(field))
     }
@@ -81,7 +81,7 @@ fn from_source(certificate: &[u8]) -> PresentedChain {
 ///
 /// Envoy passes a client's own `x_forwarded_client_cert` on. A client that sends it is rejected.
 fn from_xfcc(http: Bytes) -> PresentedChain {
-    let http = HttpRequest::decode(http).map_err(|_| NOT_A_REQUEST)?;
+    let http = HttpAttributes::decode(http).map_err(|_| NOT_A_REQUEST)?;
     let mut found = fields(http).filter(is_spelled_like_xfcc);
     let Some(field) = found.next() else { return Ok(None) };
     if found.next().is_some() || !is(&field, XFCC) {
@@ -91,7 +91,7 @@ fn from_xfcc(http: Bytes) -> PresentedChain {
 }
 
 /// All fields of a request, with `encode_raw_headers` and without.
-fn fields(http: HttpRequest) -> impl Iterator<Item = HeaderEntry> {
+fn fields(http: HttpAttributes) -> impl Iterator<Item = HeaderEntry> {
     let raw = http.header_map.map(|map| map.headers).unwrap_or_default();
     http.headers.into_iter().chain(raw)
 }
@@ -133,7 +133,7 @@ mod tests {
         HeaderEntry { key, value: raw_value, raw_value: value }
     }
 
-    fn request(certificate: &str, principal: &'static str, http: HttpRequest) -> Bytes {
+    fn request(certificate: &str, principal: &'static str, http: HttpAttributes) -> Bytes {
         let address = SocketAddress { address: Bytes::from_static(b"192.0.2.7") };
         let source = SourcePeer {
             address: Some(PeerAddress { socket_address: Some(address) }),
@@ -148,9 +148,9 @@ mod tests {
         CheckRequest { attributes: Some(attributes) }.encode_to_vec().into()
     }
 
-    fn with_fields(headers: &[HeaderEntry], raw: &[HeaderEntry]) -> HttpRequest {
+    fn with_fields(headers: &[HeaderEntry], raw: &[HeaderEntry]) -> HttpAttributes {
         let header_map = (!raw.is_empty()).then(|| HeaderList { headers: raw.to_vec() });
-        HttpRequest { headers: headers.to_vec(), header_map }
+        HttpAttributes { headers: headers.to_vec(), header_map }
     }
 
     fn chain(message: Bytes, source: CertificateSource) -> Result<usize, Unusable> {

@@ -8,7 +8,7 @@ use keygate_core::spki::Fingerprint;
 use prost::Message;
 
 use super::messages::{
-    self, CheckResponse, DeniedHttpResponse, HeaderValueOption, HttpStatus, Metadata,
+    self, CheckResponse, DeniedHttpResponse, DynamicMetadata, HeaderValueOption, HttpStatus,
     MetadataField, OkHttpResponse, RpcStatus,
 };
 use crate::ask::denial::DenialBody;
@@ -134,7 +134,7 @@ pub(super) fn encode(
 }
 
 /// The dynamic metadata, which access logs and RBAC rules of Envoy can read.
-fn metadata(answer: &Answer, fingerprint: Option<Fingerprint>) -> Metadata {
+fn metadata(answer: &Answer, fingerprint: Option<Fingerprint>) -> DynamicMetadata {
     let text = |key, value: &'static str| MetadataField::text(key, value.as_bytes());
     let mut fields = Vec::with_capacity(5);
     fields.push(text("verdict", answer.verdict.as_str()));
@@ -146,7 +146,7 @@ fn metadata(answer: &Answer, fingerprint: Option<Fingerprint>) -> Metadata {
         fields.push(MetadataField::text("filter", filter.as_bytes().to_vec()));
         fields.push(MetadataField::number("revision", *revision));
     }
-    Metadata { fields }
+    DynamicMetadata { fields }
 }
 
 #[cfg(test)]

@@ -67,14 +67,14 @@ pub(crate) struct SocketAddress {
 /// `envoy.service.auth.v3.AttributeContext.Request`.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct AttributeRequest {
-    /// An encoded [`HttpRequest`]. It is decoded only if its fields are needed.
+    /// An encoded [`HttpAttributes`]. It is decoded only if its fields are needed.
     #[prost(bytes = "bytes", optional, tag = "2")]
     pub(crate) http: Option<Bytes>,
 }
 
 /// `envoy.service.auth.v3.AttributeContext.HttpRequest`.
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct HttpRequest {
+pub(crate) struct HttpAttributes {
     /// A map on the wire, which is a list of its entries.
     #[prost(message, repeated, tag = "3")]
     pub(crate) headers: Vec<HeaderEntry>,
@@ -90,7 +90,7 @@ pub(crate) struct HeaderList {
     pub(crate) headers: Vec<HeaderEntry>,
 }
 
-/// `envoy.config.core.v3.HeaderValue`, and an entry of the map in [`HttpRequest`].
+/// `envoy.config.core.v3.HeaderValue`, and an entry of the map in [`HttpAttributes`].
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct HeaderEntry {
     #[prost(bytes = "bytes", tag = "1")]
@@ -119,7 +119,7 @@ pub(crate) struct CheckResponse {
     #[prost(bytes = "bytes", optional, tag = "3")]
     pub(crate) ok_response: Option<Bytes>,
     #[prost(message, optional, tag = "4")]
-    pub(crate) dynamic_metadata: Option<Metadata>,
+    pub(crate) dynamic_metadata: Option<DynamicMetadata>,
 }
 
 /// `google.rpc.Status`.
@@ -193,12 +193,12 @@ pub(crate) struct BoolValue {
 
 /// `google.protobuf.Struct`.
 #[derive(Clone, PartialEq, Message)]
-pub(crate) struct Metadata {
+pub(crate) struct DynamicMetadata {
     #[prost(message, repeated, tag = "1")]
     pub(crate) fields: Vec<MetadataField>,
 }
 
-/// An entry of the map in [`Metadata`].
+/// An entry of the map in [`DynamicMetadata`].
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct MetadataField {
     #[prost(bytes = "bytes", tag = "1")]

@@ -91,7 +91,7 @@ struct Review {
 #[serde(rename_all = "camelCase")]
 struct ReviewRequest {
     uid: String,
-    resource: Resource,
+    resource: ReviewedResource,
     operation: String,
     #[serde(default)]
     name: String,
@@ -103,7 +103,7 @@ struct ReviewRequest {
 }
 
 #[derive(Deserialize)]
-struct Resource {
+struct ReviewedResource {
     group: String,
     resource: String,
 }

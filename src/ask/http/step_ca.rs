@@ -38,10 +38,10 @@ pub(super) fn answer(
     let received = Instant::now();
     let authorizer = connection.authorizer();
     let body = request.and_then(|request| signed_body(&authorizer.webhooks, request));
-    let body: Result<RequestBody, _> =
+    let body: Result<WebhookBody, _> =
         body.and_then(|body| serde_json::from_slice(body).map_err(|_| MALFORMED));
-    let object = body.as_ref().ok().and_then(RequestBody::name);
-    let keys = body.as_ref().map_err(|it| *it).and_then(RequestBody::keys);
+    let object = body.as_ref().ok().and_then(WebhookBody::name);
+    let keys = body.as_ref().map_err(|it| *it).and_then(WebhookBody::keys);
     let presented = keys.and_then(requested_keys::presented);
     let presented = presented.unwrap_or_else(Presented::Unusable);
     let question = ClientQuestion { received, presented, client: None, server_name: None, object };
@@ -66,7 +66,7 @@ fn signed_body<'a>(keys: &WebhookKeys, request: HttpRequest<'a>) -> Result<&'a [
 /// The body of a question.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct RequestBody {
+struct WebhookBody {
     x509_certificate: Option<Requested>,
     x509_certificate_request: Option<Requested>,
     ssh_certificate: Option<Requested>,
@@ -101,7 +101,7 @@ struct Subject {
 /// Reads a key out of a decoded member.
 type ReadKey = fn(&[u8]) -> Result<CertificateDer<'static>, Unusable>;
 
-impl RequestBody {
+impl WebhookBody {
     /// The keys that the certificate would have, and the key that has authorized it.
     fn keys(&self) -> Result<Vec<CertificateDer<'static>>, Unusable> {
         if self.scep_challenge.is_some() || self.scep_transaction_id.is_some() {

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use tracing::Level;
 
-use super::super::client::SourceError;
+use super::super::client::QueryError;
 use super::super::lookup::{FoundProof, LookUpOutcome};
 use super::super::schedule::{Job, JobEnd, Stage};
 use super::super::source::Source;
@@ -94,16 +94,16 @@ impl Unanswered {
         Self::new(ConfirmationResult::Untrusted, error, JobEnd::Unanswered(None))
     }
 
-    fn by_failure(error: &SourceError) -> Self {
+    fn by_failure(error: &QueryError) -> Self {
         let end = match error {
-            SourceError::RateLimited(pause) => JobEnd::Blocked(*pause),
-            SourceError::Encoded | SourceError::TooLarge => JobEnd::Unanswered(None),
-            SourceError::Refused(_)
-            | SourceError::Server(_)
-            | SourceError::Timeout(_)
-            | SourceError::Tls(_)
-            | SourceError::Unreachable(_)
-            | SourceError::Unresolved(_) => JobEnd::Failed,
+            QueryError::RateLimited(pause) => JobEnd::Blocked(*pause),
+            QueryError::Encoded | QueryError::TooLarge => JobEnd::Unanswered(None),
+            QueryError::Refused(_)
+            | QueryError::Server(_)
+            | QueryError::Timeout(_)
+            | QueryError::Tls(_)
+            | QueryError::Unreachable(_)
+            | QueryError::Unresolved(_) => JobEnd::Failed,
         };
         Self::new(error.result(), error.to_string(), end)
     }

@@ -6,7 +6,7 @@ use keygate_core::tls::CertificateRole;
 
 use super::Loader;
 use crate::sources::load_errors::none_of;
-use crate::sources::{LoadError, LoadErrors, Source, Warning};
+use crate::sources::{FileSource, LoadError, LoadErrors, Warning};
 
 impl Loader {
     /// Keeps the compromised keys for the warnings, sets their metrics, and logs those that their

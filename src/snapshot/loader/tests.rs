@@ -11,7 +11,7 @@ use super::*;
 use crate::config::Config;
 use crate::metrics::ControlMetrics;
 use crate::sources::credential_source::former;
-use crate::sources::{JudgementContext, Source};
+use crate::sources::{FileSource, JudgementContext};
 use keygate_core::pkbf::{Filter, Parameters};
 
 const CONFIGURATION: &str = r#"

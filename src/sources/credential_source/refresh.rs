@@ -11,18 +11,18 @@ use crate::metrics::{Label, ReloadResult};
 use crate::sources::check::dry_run::DryRun;
 use crate::sources::client_auth::{ClientAuth, KnownClients, PartialUpdate};
 use crate::sources::client_gates::ClientUpdate;
-use crate::sources::credential_unit::{CredentialUnit, Rejection};
+use crate::sources::credential_unit::{CredentialUnit, UnitRejection};
 use crate::sources::last_good::{ReadIf, Reread, ValueChange};
 use crate::sources::load_error::{CredentialError, LoadError};
 use crate::sources::load_errors::LoadErrors;
-use crate::sources::source_set::Source;
+use crate::sources::source_set::FileSource;
 
 impl CredentialSource {
     /// Records the result of reading the files of `unit` again.
     pub(super) fn record_refresh(
         &mut self,
         unit: CredentialUnit,
-        result: Reread<Result<String, Rejection>>,
+        result: Reread<Result<String, UnitRejection>>,
         now: SystemTime,
     ) -> ValueChange {
         match result {
@@ -80,7 +80,7 @@ impl CredentialSource {
                 self.retry_at = retry_at(&errors);
                 self.record_loaded(&changed, now);
                 let (files, unit) = (&mut self.credentials.clients, CredentialUnit::ClientCa);
-                let rejection = Rejection::record(files, unit, &errors, now);
+                let rejection = UnitRejection::record(files, unit, &errors, now);
                 self.reject(&CredentialUnit::OF_CLIENTS, rejection);
                 if changed.is_empty() { ValueChange::Same } else { ValueChange::Replaced }
             }
@@ -128,8 +128,8 @@ impl CredentialSource {
     }
 
     /// Records which of `units`, that were read together, are rejected.
-    fn reject(&mut self, units: &[CredentialUnit], rejection: Rejection) {
-        let Rejection { units: rejected, is_new } = rejection;
+    fn reject(&mut self, units: &[CredentialUnit], rejection: UnitRejection) {
+        let UnitRejection { units: rejected, is_new } = rejection;
         for unit in rejected.iter().filter(|_| is_new) {
             unit.record(self.name(), &self.metrics, self.gates.acceptable());
         }

@@ -17,7 +17,7 @@ use crate::sources::rejection_reason::RejectionReason;
 use crate::sources::report::{
     AuthorizerReport, CrlReport, PolicyReport, ReloadReport, ServiceReport,
 };
-use crate::sources::source_set::Source;
+use crate::sources::source_set::FileSource;
 use crate::sources::warning::{COPY_IN_USE, Warning};
 
 impl CredentialSource {

@@ -17,7 +17,7 @@ use crate::sources::load_errors::LoadErrors;
 use crate::sources::operator_decision::NeedsOperator;
 use crate::sources::report::WaitingReport;
 use crate::sources::signed::{ensure_id, error_of_copy};
-use crate::sources::source_set::Source;
+use crate::sources::source_set::FileSource;
 
 /// The value in the file, if it needs no operator in place of the value in use or of the copy, which
 /// `record` is about.

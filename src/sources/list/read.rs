@@ -18,7 +18,7 @@ use crate::saved_state::saved_credentials::sha256;
 use crate::sources::check::MAX_CLOCK_SKEW;
 use crate::sources::check::canary::ensure_canaries_listed;
 use crate::sources::file_rejection::FileRejection;
-use crate::sources::signed::{LoadedList, signature_paths, verify_beside};
+use crate::sources::signed::{VerifiedList, signature_paths, verify_beside};
 
 /// Paths of the files of a list: its own, its checksum file, the metadata of a blocklist, the
 /// signatures, the keys and the canaries.
@@ -42,12 +42,12 @@ pub(super) fn paths(config: &ListConfig) -> Vec<PathBuf> {
 pub(crate) fn read(
     config: &ListConfig,
     before: impl FnOnce() -> Option<ExactList>,
-) -> Result<LoadedList, FileRejection> {
+) -> Result<VerifiedList, FileRejection> {
     read_with_metadata(config, badkeys::metadata_path(&config.path), before)
 }
 
 /// Reads the copy of the list at `path` in the state directory.
-pub(super) fn read_copy(config: &ListConfig, path: &Path) -> Result<LoadedList, FileRejection> {
+pub(super) fn read_copy(config: &ListConfig, path: &Path) -> Result<VerifiedList, FileRejection> {
     let copy = ListConfig { path: path.to_owned(), ..config.clone() };
     read_with_metadata(&copy, copies::metadata_path(path), || None)
 }
@@ -56,7 +56,7 @@ fn read_with_metadata(
     config: &ListConfig,
     metadata: PathBuf,
     before: impl FnOnce() -> Option<ExactList>,
-) -> Result<LoadedList, FileRejection> {
+) -> Result<VerifiedList, FileRejection> {
     let loaded = match config.format {
         ListFormat::Badkeys => read_blocklist(config, metadata, before),
         ListFormat::Fingerprints => read_fingerprints(config, before),
@@ -73,7 +73,7 @@ fn read_blocklist(
     config: &ListConfig,
     metadata_path: PathBuf,
     before: impl FnOnce() -> Option<ExactList>,
-) -> Result<LoadedList, FileRejection> {
+) -> Result<VerifiedList, FileRejection> {
     let (max_size, beside) = (config.max_size, metadata_path.clone());
     let file = read_with(&config.path, move |path| {
         sandbox::check(path)?;
@@ -101,7 +101,7 @@ fn read_blocklist(
     let content = Content::Blocklist(Arc::clone(&list));
     let signature = signature.map(Arc::new);
     let original = Original { content, sha256, signature, metadata: original };
-    Ok(LoadedList { list: list.into(), original })
+    Ok(VerifiedList { list: list.into(), original })
 }
 
 /// Checks that `update` is not older than the list `in_use`. A list without a date may be of any
@@ -131,7 +131,7 @@ fn ensure_not_older(
 fn read_fingerprints(
     config: &ListConfig,
     before: impl FnOnce() -> Option<ExactList>,
-) -> Result<LoadedList, FileRejection> {
+) -> Result<VerifiedList, FileRejection> {
     let max_size = config.max_size;
     let content = read_with(&config.path, move |path| {
         sandbox::check(path)?;
@@ -152,7 +152,7 @@ fn read_fingerprints(
     let list = Arc::new(FingerprintList::parse(&config.name, &text)?).into();
     let content = Content::Fingerprints(Some(text.into_bytes().into()));
     let original = Original { content, sha256, signature: signature.map(Arc::new), metadata: None };
-    Ok(LoadedList { list, original })
+    Ok(VerifiedList { list, original })
 }
 
 #[cfg(test)]
@@ -200,7 +200,7 @@ mod tests {
             let list = Arc::new(list(1, Some(date)));
             let content = Content::Blocklist(Arc::clone(&list));
             let original = Original { content, sha256: [0; 32], signature: None, metadata: None };
-            LoadedList { list: list.into(), original }
+            VerifiedList { list: list.into(), original }
         };
         let (mut in_use, again) = (loaded(1), loaded(1));
         assert!(in_use.judges_like(&again));

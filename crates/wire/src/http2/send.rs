@@ -60,7 +60,7 @@ struct Piece {
 }
 
 /// The state of a [`SendBody`] after one step.
-enum Progress {
+enum SendStep {
     Done(SendEnd),
     More,
 }
@@ -126,14 +126,14 @@ impl<B: Body<Data = Bytes, Error: Display> + Unpin> SendBody<B> {
         Poll::Pending
     }
 
-    fn poll_step(&mut self, context: &mut Context<'_>) -> Poll<Result<Progress, h2::Error>> {
+    fn poll_step(&mut self, context: &mut Context<'_>) -> Poll<Result<SendStep, h2::Error>> {
         if let Poll::Ready(reason) = self.stream.poll_reset(context)? {
             debug!(%reason, "stream reset");
-            return Poll::Ready(Ok(Progress::Done(SendEnd::Reset)));
+            return Poll::Ready(Ok(SendStep::Done(SendEnd::Reset)));
         }
         if self.pending.is_some() {
             let Some(room) = ready!(self.poll_room(context))? else {
-                return Poll::Ready(Ok(Progress::Done(SendEnd::Aborted)));
+                return Poll::Ready(Ok(SendStep::Done(SendEnd::Aborted)));
             };
             return Poll::Ready(self.send_pending(room));
         }
@@ -144,7 +144,7 @@ impl<B: Body<Data = Bytes, Error: Display> + Unpin> SendBody<B> {
             Err(error) => {
                 debug!(%error, "body ended early");
                 self.stream.send_reset(self.abort_reason);
-                Ok(Progress::Done(SendEnd::Aborted))
+                Ok(SendStep::Done(SendEnd::Aborted))
             }
             Ok(Ok(data)) => {
                 let is_last = self.body.is_end_stream();
@@ -152,11 +152,11 @@ impl<B: Body<Data = Bytes, Error: Display> + Unpin> SendBody<B> {
                     return Poll::Ready(if is_last {
                         self.send(Piece { data, is_last })
                     } else {
-                        Ok(Progress::More)
+                        Ok(SendStep::More)
                     });
                 }
                 self.pending = Some(Piece { data, is_last });
-                Ok(Progress::More)
+                Ok(SendStep::More)
             }
             Ok(Err(frame)) => match frame.into_trailers() {
                 Ok(_) if !self.sends_trailers => {
@@ -165,25 +165,25 @@ impl<B: Body<Data = Bytes, Error: Display> + Unpin> SendBody<B> {
                 Ok(trailers) => {
                     self.stream.reserve_capacity(0);
                     let sent = self.stream.send_trailers(trailers);
-                    sent.map(|()| Progress::Done(SendEnd::Complete))
+                    sent.map(|()| SendStep::Done(SendEnd::Complete))
                 }
-                Err(_) => Ok(Progress::More), // no other kind of frame exists
+                Err(_) => Ok(SendStep::More), // no other kind of frame exists
             },
         })
     }
 
-    fn send(&mut self, piece: Piece) -> Result<Progress, h2::Error> {
+    fn send(&mut self, piece: Piece) -> Result<SendStep, h2::Error> {
         let Piece { data, is_last } = piece;
         if let Some(share) = &self.share {
             share.record_queued(data.len());
         }
         self.stream.send_data(data, is_last)?;
-        Ok(if is_last { Progress::Done(SendEnd::Complete) } else { Progress::More })
+        Ok(if is_last { SendStep::Done(SendEnd::Complete) } else { SendStep::More })
     }
 
     /// Sends as much of the pending piece as there is room for.
-    fn send_pending(&mut self, room: usize) -> Result<Progress, h2::Error> {
-        let Some(mut piece) = self.pending.take() else { return Ok(Progress::More) };
+    fn send_pending(&mut self, room: usize) -> Result<SendStep, h2::Error> {
+        let Some(mut piece) = self.pending.take() else { return Ok(SendStep::More) };
         let room = room.min(MAX_PIECE);
         if piece.data.len() > room {
             let data = piece.data.split_to(room);
@@ -200,8 +200,8 @@ impl<B: Body<Data = Bytes, Error: Display> + Unpin> Future for SendBody<B> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<SendEnd> {
         loop {
             match ready!(self.poll_step(context)) {
-                Ok(Progress::More) => {}
-                Ok(Progress::Done(end)) => return Poll::Ready(end),
+                Ok(SendStep::More) => {}
+                Ok(SendStep::Done(end)) => return Poll::Ready(end),
                 Err(error) => {
                     debug!(%error, "stream ended");
                     return Poll::Ready(SendEnd::Reset);

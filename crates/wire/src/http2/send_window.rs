@@ -32,14 +32,14 @@ struct WindowState {
     /// Bytes that each client has queued or sent on open streams and that the server has not
     /// returned.
     held: HashMap<ClientKey, u64>,
-    uploads: HashMap<u32, Upload>,
+    uploads: HashMap<u32, StreamUpload>,
     /// The streams of the uploads with a `waker`.
     waiting: Vec<u32>,
 }
 
 /// An upload whose stream is open.
 #[derive(Debug)]
-struct Upload {
+struct StreamUpload {
     client: ClientKey,
     /// Its part of the client's bytes in [`WindowState::held`].
     held: u64,
@@ -148,7 +148,7 @@ pub struct WindowShare {
 impl WindowShare {
     /// A share for the upload of `client` on `stream`.
     pub fn new(window: &Rc<SendWindow>, client: ClientKey, stream: u32) -> Self {
-        let upload = Upload { client, held: 0, queued: 0, waker: None };
+        let upload = StreamUpload { client, held: 0, queued: 0, waker: None };
         window.0.borrow_mut().uploads.insert(stream, upload);
         Self { window: Rc::clone(window), client, stream }
     }

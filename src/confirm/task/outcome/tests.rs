@@ -104,12 +104,12 @@ fn each_failure_of_the_url_has_a_result_and_a_next_attempt() {
     let job = job(Stage::Url);
     let (bad, busy) = (StatusCode::BAD_REQUEST, StatusCode::SERVICE_UNAVAILABLE);
     for (error, result, end) in [
-        (SourceError::RateLimited(HOUR), ConfirmationResult::RateLimited, JobEnd::Blocked(HOUR)),
-        (SourceError::TooLarge, ConfirmationResult::TooLarge, JobEnd::Unanswered(None)),
-        (SourceError::Refused(bad), ConfirmationResult::Refused, JobEnd::Failed),
-        (SourceError::Server(busy), ConfirmationResult::ServerError, JobEnd::Failed),
-        (SourceError::Timeout(HOUR), ConfirmationResult::Timeout, JobEnd::Failed),
-        (SourceError::Tls(String::new()), ConfirmationResult::Unreachable, JobEnd::Failed),
+        (QueryError::RateLimited(HOUR), ConfirmationResult::RateLimited, JobEnd::Blocked(HOUR)),
+        (QueryError::TooLarge, ConfirmationResult::TooLarge, JobEnd::Unanswered(None)),
+        (QueryError::Refused(bad), ConfirmationResult::Refused, JobEnd::Failed),
+        (QueryError::Server(busy), ConfirmationResult::ServerError, JobEnd::Failed),
+        (QueryError::Timeout(HOUR), ConfirmationResult::Timeout, JobEnd::Failed),
+        (QueryError::Tls(String::new()), ConfirmationResult::Unreachable, JobEnd::Failed),
     ] {
         let outcome = LookUpOutcome::Failed(error);
         assert_eq!(unanswered(&job, outcome, &source), (result, Level::WARN, end));

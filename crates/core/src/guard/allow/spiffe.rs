@@ -20,15 +20,15 @@ const REST: &str = "**";
 
 /// SPIFFE IDs by trust domain, in lower case.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct SpiffeRules(HashMap<Box<str>, PathRules>);
+pub(super) struct SpiffeRules(HashMap<Box<str>, PathPatterns>);
 
 /// The paths below one segment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct PathRules {
+struct PathPatterns {
     /// By the next segment.
-    named: HashMap<Box<str>, PathRules>,
+    named: HashMap<Box<str>, PathPatterns>,
     /// Behind any next segment.
-    any: Option<Box<PathRules>>,
+    any: Option<Box<PathPatterns>>,
     /// A rule ends here.
     ends: bool,
     /// A rule names all paths with further segments.
@@ -77,7 +77,7 @@ impl SpiffeRules {
             return None;
         }
         // The rules that name the path so far. Each is reached once, because rules are a tree.
-        let mut reached: SmallVec<[&PathRules; 8]> = SmallVec::new();
+        let mut reached: SmallVec<[&PathPatterns; 8]> = SmallVec::new();
         reached.push(rules);
         for segment in id.segments()? {
             if reached.iter().any(|rules| rules.rest) {
