@@ -441,6 +441,20 @@ fn an_authorizer_that_is_open_to_other_peers_is_a_warning() {
     assert_eq!(line["problem"], mode);
 }
 
+/// Files are read before the log is opened, as by `run`.
+#[test]
+fn an_unusable_file_determines_the_exit_code_beside_an_unusable_log() {
+    let mut files = Files::new();
+    let log = files.configuration.clone().set("access_log.path", "gone/access.log");
+    files.configuration = log.clone();
+    assert_eq!(files.validate(&[]).status.code(), Some(4));
+    files.configuration = log.set("state.dir", "/gone/state");
+    for options in [&[][..], &["--json"]] {
+        let output = files.validate(options);
+        assert_eq!(output.status.code(), Some(3), "{options:?}: {}", output_text(&output));
+    }
+}
+
 #[test]
 fn an_unusable_state_directory_is_named_with_a_remedy() {
     let mut files = Files::new();
