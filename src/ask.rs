@@ -20,6 +20,7 @@ mod exchange;
 pub mod grpc;
 mod http;
 mod http2;
+mod judging;
 mod question;
 mod shares;
 #[doc(hidden)]

@@ -1,13 +1,11 @@
 //! One connection of an asker: the path from a question to its answer.
 
-use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use keygate_core::guard::{Decision, Depth, JudgedAt, Judgement, NameCheck, Policy, Verdict};
-use keygate_core::spki::{self, Fingerprint};
+use keygate_core::guard::{Decision, JudgedAt, Judgement, NameCheck};
 use keygate_core::tls::{CertificateSummary, is_for_servers};
 use keygate_core::unix_time;
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -16,12 +14,13 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::asker::{AskerRejection, AskingPeer};
-use super::denial::{Denied, UNREADABLE, denial, unverified};
+use super::denial::{Denied, denial, unverified};
+use super::judging::{assertion_of, finding_of, policy_for, presented, problem_of};
 use super::question::{Answer, ClientQuestion, Presented, Unusable};
 use super::shares::WaitingCount;
 use super::worker::AskWorker;
 use crate::client_log::AskedClient;
-use crate::config::{AuthorizerConfig, ClientAuthMode};
+use crate::config::AuthorizerConfig;
 use crate::metrics::{AuthorizerMetrics, QuestionResult};
 use crate::process::lifecycle::Lifecycle;
 use crate::snapshot::{Authorizer, Snapshot};
@@ -198,38 +197,12 @@ impl AskConnection {
         authorizer: &Authorizer,
         question: &ClientQuestion<'_>,
     ) -> Result<Answer, Denied> {
-        let (mode, now) = (authorizer.config.client_auth.mode, SystemTime::now());
-        let presented: &[CertificateDer<'_>] = match &question.presented {
-            Presented::Chain(chain) if chain.is_empty() => Err(Unusable::NoCertificate)?,
-            Presented::Chain(chain) => chain,
-            Presented::NoKey => {
-                self.metrics.questions.of(QuestionResult::Allowed).inc();
-                return Ok(Answer { decision: Decision::Admit, reason: None, ..denial("") });
-            }
-            Presented::None => match mode {
-                ClientAuthMode::Optional => &[],
-                ClientAuthMode::Required => Err(Unusable::NoCertificate)?,
-            },
-            Presented::Unusable(unusable) => Err(*unusable)?,
+        let now = SystemTime::now();
+        let Some(presented) = presented(question, authorizer.config.client_auth.mode)? else {
+            self.metrics.questions.of(QuestionResult::Allowed).inc();
+            return Ok(Answer { decision: Decision::Admit, reason: None, ..denial("") });
         };
-        // A policy that flags unchecked keys must not admit what cannot be read.
-        if presented.iter().any(|certificate| spki::of_certificate(certificate).is_err()) {
-            Err(UNREADABLE)?;
-        }
-        let policy = Cow::Borrowed(&authorizer.config.policy.decisions);
-        // Optional certificates demand an `on_unchecked` that admits clients without one.
-        let policy = match mode {
-            ClientAuthMode::Optional if !presented.is_empty() => {
-                Cow::Owned(Policy { on_unchecked: Decision::Reject, ..policy.into_owned() })
-            }
-            ClientAuthMode::Optional | ClientAuthMode::Required => policy,
-        };
-        let stage = authorizer.config.protocol.stage();
-        // These are no chain, but the keys of one request.
-        let policy = match stage == JudgedAt::Requested && presented.len() > 1 {
-            true => Cow::Owned(Policy { judge: Depth::Chain, ..policy.into_owned() }),
-            false => policy,
-        };
+        let policy = policy_for(&authorizer.config, presented.len());
         let verified = match &authorizer.client_verifier {
             Some(verifier) if !presented.is_empty() => {
                 let since_epoch = now.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -245,28 +218,48 @@ impl AskConnection {
             None => presented.iter().for_each(|it| chain.push(it)),
         }
         let judgement = Judgement::new(&snapshot.guard, &policy, chain.iter().copied(), now);
-        self.metrics.judgements.count(stage, &judgement);
-        if judgement.decision != Decision::Admit {
-            let asked = self.asked_client(authorizer, question);
-            self.worker.log.asked_hit(&asked, &chain, &judgement);
-        }
+        self.record(authorizer, question, &chain, &judgement);
         if self.worker.inquiry.is_enabled() && judgement.leaves_questions(policy.judge) {
             let open = snapshot.guard.open_questions(&policy, &chain, now);
             let _ = self.worker.inquiry.query(open); // later questions get the answer
         }
+        // An applicant may ask about any key, and is no client that an update would reject.
+        let is_client = authorizer.config.protocol.stage() != JudgedAt::Requested;
+        if is_client && judgement.decision != Decision::Reject {
+            self.record_admitted(snapshot, authorizer, &chain, presented);
+        }
+        let mut answer = Answer::new(&judgement, policy.judge);
+        let problem = problem_of(&chain, &judgement);
+        if !is_client && judgement.decision != Decision::Admit {
+            answer.reason = Some(finding_of(&judgement, &chain, problem).into());
+        } else if let (Some(reason), Some((_, problem))) = (&mut answer.reason, problem) {
+            *reason = problem.into();
+        }
+        answer.assertion = assertion_of(authorizer, &chain, &judgement, now);
+        Ok(answer)
+    }
+
+    /// Counts a judgement, and logs a client that is not simply admitted.
+    fn record(
+        &self,
+        authorizer: &Authorizer,
+        question: &ClientQuestion<'_>,
+        chain: &[&CertificateDer<'_>],
+        judgement: &Judgement,
+    ) {
+        self.metrics.judgements.count(authorizer.config.protocol.stage(), judgement);
         let is_rejected = judgement.decision == Decision::Reject;
-        if !is_rejected {
-            // An applicant may ask about any key, and is no client that an update would reject.
-            if stage != JudgedAt::Requested {
-                self.record_admitted(snapshot, authorizer, &chain, presented);
-            }
-            if authorizer.config.client_auth.accept_server_auth_until.is_some()
-                && chain.iter().any(|it| is_for_servers(it))
-            {
-                self.metrics.judgements.server_auth_clients.inc();
-                let asked = self.asked_client(authorizer, question);
-                self.worker.log.asked_server_auth(&asked, &chain, &judgement);
-            }
+        if judgement.decision != Decision::Admit {
+            let asked = self.asked_client(authorizer, question);
+            self.worker.log.asked_hit(&asked, chain, judgement);
+        }
+        if !is_rejected
+            && authorizer.config.client_auth.accept_server_auth_until.is_some()
+            && chain.iter().any(|it| is_for_servers(it))
+        {
+            self.metrics.judgements.server_auth_clients.inc();
+            let asked = self.asked_client(authorizer, question);
+            self.worker.log.asked_server_auth(&asked, chain, judgement);
         }
         let result = match judgement.names {
             NameCheck::NotAllowed => QuestionResult::ClientNotAllowed,
@@ -274,25 +267,6 @@ impl AskConnection {
             NameCheck::Allowed | NameCheck::NotChecked => QuestionResult::Allowed,
         };
         self.metrics.questions.of(result).inc();
-        let is_unchecked =
-            judgement.verdict == Verdict::Unchecked && judgement.names != NameCheck::NotAllowed;
-        let mut problems = chain.iter().enumerate().filter_map(|(position, key)| {
-            Some((position, spki::key_problem(spki::of_certificate(key).ok()?)?))
-        });
-        let problem = is_unchecked.then(|| problems.next()).flatten();
-        let mut answer = Answer::new(&judgement, policy.judge);
-        let assertion = chain.first().zip(authorizer.assertions.as_ref()).filter(|_| !is_rejected);
-        answer.assertion = assertion.and_then(|(leaf, assertions)| {
-            let (now, summary) = (unix_time::seconds(now), CertificateSummary::new(leaf));
-            let (value, _) = assertions.sign(now, leaf, &summary, &judgement)?;
-            Some((assertions.config.header.clone(), value))
-        });
-        if stage == JudgedAt::Requested && judgement.decision != Decision::Admit {
-            answer.reason = Some(finding_of(&judgement, &chain, problem).into());
-        } else if let (Some(reason), Some((_, problem))) = (&mut answer.reason, problem) {
-            *reason = problem.into();
-        }
-        Ok(answer)
     }
 
     /// Records an admitted client, on which updates are tried.
@@ -352,23 +326,4 @@ impl Drop for AskConnection {
     fn drop(&mut self) {
         self.metrics.askers_active.dec();
     }
-}
-
-/// The finding about a key that is not admitted without a word: its fingerprint, and the verdict or
-/// the `problem` of the key at a position.
-fn finding_of(
-    judgement: &Judgement,
-    keys: &[&CertificateDer<'_>],
-    problem: Option<(usize, &str)>,
-) -> String {
-    let position = problem.map(|(position, _)| position).or(judgement.verdict.position());
-    let key = keys.get(position.unwrap_or(0));
-    let spki = key.and_then(|key| spki::of_certificate(key).ok()).unwrap_or_default();
-    let (fingerprint, verdict) = (Fingerprint::of(spki), judgement.verdict.to_string());
-    let cause = problem.map_or(&*verdict, |(_, text)| text);
-    let (outcome, remedy) = match judgement.decision == Decision::Reject {
-        true => ("rejected", "; make a new key"),
-        false => ("flagged", ""),
-    };
-    format!("the key with the fingerprint {fingerprint} is {outcome}: {cause}{remedy}")
 }

@@ -28,56 +28,8 @@ impl ServiceCredentials {
         let upstream = self.upstream.get().as_ref();
         let exposed = self.units().flat_map(|unit| unit.exposed);
         warnings.extend(exposed.map(Warning::unsafe_permissions));
-        let own = [
-            ("tls.certificate", &self.server.get().0, files.server),
-            ("tls.alternative.certificate", &self.alternative.get().0, files.alternative()),
-        ];
-        for (key, pair, paths) in own {
-            let (Some(pair), Some((path, _))) = (pair, paths) else { continue };
-            let (server, file) = (&pair.credentials, file(key, path));
-            warnings.extend(period_warnings(server, file, now));
-            // TLS clients that request such a name abort the handshake.
-            let uncovered = tls::uncovered_names(server, files.server_names).into_iter();
-            warnings.extend(uncovered.map(|name| {
-                let problem = format!(
-                    "the certificate is not valid for server name {name:?}; issue one with that \
-                     name, or correct server_names"
-                );
-                file.warning("certificate lacks a server name", &problem)
-            }));
-        }
-        let own = self.key_pairs().filter_map(|it| spki::of_certificate(it.cert.first()?).ok());
-        let algorithms: Vec<_> = own.map(KeyAlgorithm::of).collect();
-        let is_ml_dsa = |it: &KeyAlgorithm| {
-            matches!(it, KeyAlgorithm::MlDsa44 | KeyAlgorithm::MlDsa65 | KeyAlgorithm::MlDsa87)
-        };
-        if let ([first, second], Some((path, _))) = (&*algorithms, files.alternative())
-            && (first == second
-                || *first == KeyAlgorithm::Rsa
-                || (is_ml_dsa(second) && !is_ml_dsa(first)))
-        {
-            let problem = "clients that offer the schemes of its key offer the schemes of \
-                           tls.private_key, so it is hardly ever sent; issue one with \
-                           another algorithm, or exchange the two";
-            let event = "alternative certificate is not used";
-            let file = file("tls.alternative.certificate", path);
-            warnings.push(file.warning(event, problem));
-        }
-        let tls = files.tls.filter(|it| it.min_version == TlsVersion::V1_2);
-        let is_hybrid = |it: &KeyExchange| *it == KeyExchange::X25519MlKem768;
-        let groups = tls.map(|it| &it.key_exchange).filter(|it| !it.is_empty());
-        for (key, is_modern) in [
-            ("certificate", tls.is_some() && algorithms.iter().all(is_ml_dsa)),
-            ("key_exchange", groups.is_some_and(|it| it.iter().all(is_hybrid))),
-        ] {
-            let owner = files.owner();
-            let text = format!(
-                "{owner}: tls.{key} permits TLS 1.3 alone, so clients with TLS 1.2 are rejected; set \
-                 tls.min_version = \"1.3\", or add a classical one"
-            );
-            let event = "clients with TLS 1.2 are rejected";
-            warnings.extend(is_modern.then(|| Warning::about_owner(&owner, event, text)));
-        }
+        warnings.extend(self.server_warnings(files, now));
+        warnings.extend(self.key_warnings(files));
         let client = upstream.and_then(|it| it.client.as_ref());
         let path = files.upstream.and_then(|(tls, _)| tls.certificate.as_deref());
         if let (Some(client), Some(path)) = (client, path) {
@@ -95,20 +47,7 @@ impl ServiceCredentials {
         if let Some(anchors) = self.asker_ca.get() {
             warnings.extend(self.anchor_warnings(anchors, false, now, &of_askers));
         }
-        let is_checked = files.clients.revocation == RevocationDepth::Path;
-        if let Some(path) = files.clients.intermediates.as_deref().filter(|_| is_checked) {
-            let file = file("client_auth.intermediates", path);
-            let revoked = cas.intermediates.iter().filter(|ca| self.crls().revoke(ca));
-            warnings.extend(revoked.map(|ca| {
-                let problem = format!(
-                    "{} is revoked by a list in use, so every client that it issued is \
-                     rejected; if intended, remove it",
-                    CertificateSummary::new(ca).subject
-                );
-                let event = "intermediate is revoked, its clients are rejected";
-                file.warning(event, &problem)
-            }));
-        }
+        warnings.extend(self.revoked_intermediates(files));
         warnings.extend(self.unbound_cas(files));
         if files.clients.accept_server_auth_until.is_some_and(|until| until <= now) {
             let owner = files.owner();
@@ -121,6 +60,86 @@ impl ServiceCredentials {
         }
         warnings.extend(files.open_access.map(|access| open_access_warning(files, access)));
         warnings
+    }
+
+    /// The conditions of the certificates that clients get.
+    fn server_warnings(&self, files: CredentialFiles<'_>, now: SystemTime) -> Vec<Warning> {
+        let mut warnings = Vec::new();
+        let own = [
+            ("tls.certificate", &self.server.get().0, files.server),
+            ("tls.alternative.certificate", &self.alternative.get().0, files.alternative()),
+        ];
+        for (key, pair, paths) in own {
+            let (Some(pair), Some((path, _))) = (pair, paths) else { continue };
+            let (server, file) = (&pair.credentials, ServiceFile { files, key, path });
+            warnings.extend(period_warnings(server, file, now));
+            // TLS clients that request such a name abort the handshake.
+            let uncovered = tls::uncovered_names(server, files.server_names).into_iter();
+            warnings.extend(uncovered.map(|name| {
+                let problem = format!(
+                    "the certificate is not valid for server name {name:?}; issue one with that \
+                     name, or correct server_names"
+                );
+                file.warning("certificate lacks a server name", &problem)
+            }));
+        }
+        warnings
+    }
+
+    /// Settings that the kinds of the own keys make useless.
+    fn key_warnings(&self, files: CredentialFiles<'_>) -> Vec<Warning> {
+        let mut warnings = Vec::new();
+        let own = self.key_pairs().filter_map(|it| spki::of_certificate(it.cert.first()?).ok());
+        let algorithms: Vec<_> = own.map(KeyAlgorithm::of).collect();
+        let is_ml_dsa = |it: &KeyAlgorithm| {
+            matches!(it, KeyAlgorithm::MlDsa44 | KeyAlgorithm::MlDsa65 | KeyAlgorithm::MlDsa87)
+        };
+        if let ([first, second], Some((path, _))) = (&*algorithms, files.alternative())
+            && (first == second
+                || *first == KeyAlgorithm::Rsa
+                || (is_ml_dsa(second) && !is_ml_dsa(first)))
+        {
+            let problem = "clients that offer the schemes of its key offer the schemes of \
+                           tls.private_key, so it is hardly ever sent; issue one with \
+                           another algorithm, or exchange the two";
+            let event = "alternative certificate is not used";
+            let file = ServiceFile { files, key: "tls.alternative.certificate", path };
+            warnings.push(file.warning(event, problem));
+        }
+        let tls = files.tls.filter(|it| it.min_version == TlsVersion::V1_2);
+        let is_hybrid = |it: &KeyExchange| *it == KeyExchange::X25519MlKem768;
+        let groups = tls.map(|it| &it.key_exchange).filter(|it| !it.is_empty());
+        for (key, is_modern) in [
+            ("certificate", tls.is_some() && algorithms.iter().all(is_ml_dsa)),
+            ("key_exchange", groups.is_some_and(|it| it.iter().all(is_hybrid))),
+        ] {
+            let owner = files.owner();
+            let text = format!(
+                "{owner}: tls.{key} permits TLS 1.3 alone, so clients with TLS 1.2 are rejected; set \
+                 tls.min_version = \"1.3\", or add a classical one"
+            );
+            let event = "clients with TLS 1.2 are rejected";
+            warnings.extend(is_modern.then(|| Warning::about_owner(&owner, event, text)));
+        }
+        warnings
+    }
+
+    /// The intermediates that a list in use revokes.
+    fn revoked_intermediates(&self, files: CredentialFiles<'_>) -> Vec<Warning> {
+        let is_checked = files.clients.revocation == RevocationDepth::Path;
+        let path = files.clients.intermediates.as_deref().filter(|_| is_checked);
+        let Some(path) = path else { return Vec::new() };
+        let file = ServiceFile { files, key: "client_auth.intermediates", path };
+        let intermediates = self.clients.get().cas.intermediates.iter();
+        let revoked = intermediates.filter(|ca| self.crls().revoke(ca)).map(|ca| {
+            let problem = format!(
+                "{} is revoked by a list in use, so every client that it issued is rejected; if \
+                 intended, remove it",
+                CertificateSummary::new(ca).subject
+            );
+            file.warning("intermediate is revoked, its clients are rejected", &problem)
+        });
+        revoked.collect()
     }
 
     /// The CAs and pinned certificates of which no client can be verified, now or soon.

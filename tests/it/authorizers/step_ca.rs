@@ -119,7 +119,7 @@ fn every_kind_of_certificate_has_its_key_judged() {
     }
 }
 
-/// Guards: the positions in `finding_of` of `src/ask/connection.rs`.
+/// Guards: the positions in `finding_of` of `src/ask/judging.rs`.
 #[test]
 fn the_message_names_the_right_one_of_several_keys() {
     let scene = step_ca(UNIX);
