@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -32,6 +34,8 @@ pub(super) struct AdminClient {
     timeout: Duration,
     /// The end of the last request; `None` if each has its timeout alone.
     pub(super) end: Option<Instant>,
+    /// Bytes of responses that may still be received. Clients may share it.
+    pub(super) left: Arc<AtomicUsize>,
     /// TLS on TCP, and the name of the server.
     pub(super) tls: Option<(TlsConnector, ServerName<'static>)>,
     runtime: Runtime,
@@ -40,7 +44,8 @@ pub(super) struct AdminClient {
 impl AdminClient {
     /// `timeout` limits each request, from the connect to the last byte of the response.
     pub(super) fn new(address: ListenAddress, timeout: Duration) -> Result<Self, CliError> {
-        Ok(Self { address, timeout, end: None, tls: None, runtime: runtime()? })
+        let left = Arc::new(usize::MAX.into());
+        Ok(Self { address, timeout, end: None, left, tls: None, runtime: runtime()? })
     }
 
     /// A client for the proxy with the configuration in `file`.
@@ -125,8 +130,11 @@ impl AdminClient {
         };
         let read = async |response: Response<Incoming>| {
             let status = response.status();
-            let body = Limited::new(response.into_body(), MAX_BODY).collect().await?;
-            Ok((status, body.to_bytes()))
+            let max = self.left.load(Ordering::Relaxed).min(MAX_BODY);
+            let body = Limited::new(response.into_body(), max).collect().await?.to_bytes();
+            let rest = |left: usize| Some(left.saturating_sub(body.len()));
+            let _ = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest);
+            Ok((status, body))
         };
         http_client::exchange(connection, request, read).await
     }
@@ -148,7 +156,27 @@ fn reachable(address: SocketAddr) -> Vec<SocketAddr> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+
     use super::*;
+
+    #[test]
+    fn all_responses_together_are_bounded() {
+        let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = ListenAddress::Tcp(server.local_addr().unwrap());
+        std::thread::spawn(move || {
+            for tcp in server.incoming() {
+                let mut tcp = tcp.unwrap();
+                let _ = tcp.read(&mut [0; 1024]).unwrap();
+                tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello").unwrap();
+            }
+        });
+        let mut client = AdminClient::new(address, Duration::from_secs(60)).unwrap();
+        client.left = Arc::new(7.into());
+        assert_eq!(client.get("/").unwrap(), "hello");
+        let error = client.get("/").unwrap_err().to_string();
+        assert!(error.contains("length limit exceeded"), "{error}");
+    }
 
     #[test]
     fn only_a_wildcard_is_replaced_by_loopback() {

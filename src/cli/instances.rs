@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::iter;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -50,6 +50,8 @@ const MAX_PARALLEL: usize = 16;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time for the look-ups and the responses of all instances. It passes if a hundred hang.
 const MAX_TIME: Duration = Duration::from_secs(60);
+/// Maximum size of the responses of all instances, in bytes, when one more is read.
+const MAX_BYTES: usize = 512 << 20;
 /// Maximum time to look a host up.
 const MAX_LOOK_UP: Duration = Duration::from_secs(5);
 
@@ -90,13 +92,14 @@ impl InstanceArgs {
         let instances = self.addresses(config, end)?;
         let tls = self.ca.as_ref().map(|ca| tls_client::load(ca, &self.client)).transpose()?;
         let tls = tls.map(|(config, _)| config);
-        let threads = instances.len().min(MAX_PARALLEL);
+        let (threads, left) = (instances.len().min(MAX_PARALLEL), Arc::new(MAX_BYTES.into()));
         let waiting = Mutex::new(instances.into_iter().enumerate());
         let ask_one = |Instance { shown: instance, address }: Instance| {
             let response = match address {
                 Ok((address, name)) => {
                     let mut client = AdminClient::new(address, TIMEOUT)?;
                     client.end = Some(end);
+                    client.left = Arc::clone(&left);
                     client.tls = tls.clone().zip(name).map(|(config, name)| (config.into(), name));
                     ask(&client, &instance)
                 }

@@ -39,8 +39,10 @@ impl Fleet {
         let configuration = Configuration::new(origin.address())
             .unset("filters")
             .global("[[lists]]\nname = \"deny\"\npath = \"deny.txt\"\n");
-        let text = settings(configuration).text();
         let instances = (1..=count).map(|number| {
+            // No other program gets the port of an instance that has ended.
+            let admin = reserved_address().to_string();
+            let text = settings(configuration.clone().set("admin.listen", admin)).text();
             let directory = pki.copied(&format!("instance-{number}"));
             let other = if number == count { "# other\n" } else { "" };
             let list = format!("{other}{}\n", Fingerprint::of(&stolen.spki));
