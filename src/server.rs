@@ -42,6 +42,7 @@ use crate::workers::{self, Workers};
 pub struct Server {
     addresses: Vec<BoundAddress>,
     admin_address: String,
+    readers_address: Option<String>,
     lifecycle: watch::Sender<Lifecycle>,
     commands: mpsc::Sender<Command>,
     report: Arc<ArcSwap<Report>>,
@@ -126,7 +127,7 @@ impl Server {
         let listeners = listen::bind(config, &inherited)?;
         let admin = AdminListeners::bind(&config.admin, loader.readers_tls(), &inherited)?;
         let addresses = listeners.iter().map(BoundAddress::new).collect();
-        let admin_address = admin.local_address();
+        let (admin_address, readers_address) = admin.local_addresses();
 
         let resolver = Resolver::start().map_err(ServerError::Resolver)?;
         let confirmation = config.confirm.as_ref().map(|confirm| {
@@ -162,6 +163,7 @@ impl Server {
         Ok(Self {
             addresses,
             admin_address,
+            readers_address,
             lifecycle: server_context.lifecycle,
             commands: server_context.commands,
             report: server_context.report,
@@ -184,6 +186,12 @@ impl Server {
     #[must_use]
     pub fn admin_address(&self) -> &str {
         &self.admin_address
+    }
+
+    /// The address for readers, with the port of its socket; `None` without one.
+    #[must_use]
+    pub fn readers_address(&self) -> Option<&str> {
+        self.readers_address.as_deref()
     }
 
     /// A summary of what is in use, for the service manager.

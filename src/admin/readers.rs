@@ -9,7 +9,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
-use tracing::info;
 
 use super::AdminListener;
 use super::connection::HEADER_TIMEOUT;
@@ -47,15 +46,15 @@ impl AdminListeners {
         let readers = config.readers.as_ref().map(|readers| {
             let owner = SocketOwner::for_readers(readers);
             let listener = bind(&readers.listen, owner, AdminConfig::READERS)?;
-            info!(address = listener.local_address(), "listening for readers");
             Ok::<_, BindError>((listener, readers.tls.is_some().then_some(tls)))
         });
         Ok(Self { admin, readers: readers.transpose()? })
     }
 
-    /// The admin address, with the actual port.
-    pub(crate) fn local_address(&self) -> String {
-        self.admin.local_address()
+    /// The admin address and the address for readers, with the actual ports.
+    pub(crate) fn local_addresses(&self) -> (String, Option<String>) {
+        let readers = self.readers.as_ref().map(|(listener, _)| listener.local_address());
+        (self.admin.local_address(), readers)
     }
 }
 

@@ -80,7 +80,7 @@ pub fn certificates(
 ) -> Result<Option<Chain>, &'static str> {
     let mut message = ReceivedMessage::new(max_message_size);
     for piece in stream.chunks(size.max(1)) {
-        message.push(piece).map_err(|it| Unusable::from(it).reason())?;
+        message.push(Bytes::copy_from_slice(piece)).map_err(|it| Unusable::from(it).reason())?;
     }
     let message = message.finish().map_err(|it| Unusable::from(it).reason())?;
     let source = if from_xfcc { CertificateSource::Xfcc } else { CertificateSource::Attributes };

@@ -38,14 +38,14 @@ pub(super) struct Args {
 
 #[derive(Deserialize)]
 struct FileStates {
-    filters: Vec<CandidateState>,
-    lists: Vec<CandidateState>,
-    services: Vec<CandidateState>,
-    authorizers: Vec<CandidateState>,
+    filters: Vec<GuardedFileState>,
+    lists: Vec<GuardedFileState>,
+    services: Vec<GuardedFileState>,
+    authorizers: Vec<GuardedFileState>,
 }
 
 #[derive(Clone, Deserialize)]
-struct CandidateState {
+struct GuardedFileState {
     name: String,
     waiting: Option<WaitingReport>,
     acceptable: bool,
@@ -61,7 +61,7 @@ struct AcceptResponse {
 
 /// A waiting update, or one that was accepted.
 #[derive(Serialize)]
-struct Candidate<'a> {
+struct AcceptableUpdate<'a> {
     /// The name, under the kind of the file.
     #[serde(flatten)]
     file: BTreeMap<&'static str, &'a str>,
@@ -98,7 +98,7 @@ pub(super) fn run(file: GuardFile, args: &Args) -> Result<Exit, CliError> {
     };
     let generation = accepted.map(accept).transpose()?;
     if args.json {
-        print_json(&Candidate {
+        print_json(&AcceptableUpdate {
             file: BTreeMap::from([(file.as_str(), name.as_str())]),
             sha256: &waiting.sha256,
             path: waiting.path.as_deref(),
@@ -161,8 +161,8 @@ fn waiting(admin: &AdminClient, file: GuardFile, name: &str) -> Result<WaitingRe
         GuardFile::Service => ("service", [status.services, status.authorizers].concat()),
     };
     match files.into_iter().find(|file| file.name == name) {
-        Some(CandidateState { waiting: Some(waiting), acceptable: true, .. }) => Ok(waiting),
-        Some(CandidateState { waiting: Some(_), path, .. }) => Err(CliError::Operation(format!(
+        Some(GuardedFileState { waiting: Some(waiting), acceptable: true, .. }) => Ok(waiting),
+        Some(GuardedFileState { waiting: Some(_), path, .. }) => Err(CliError::Operation(format!(
             "{name}: the update that waited is no longer in {path}; `keygate status` has the reason \
              why the file is rejected"
         ))),

@@ -34,7 +34,7 @@ pub(super) struct AdminClient {
     timeout: Duration,
     /// The end of the last request; `None` if each has its timeout alone.
     pub(super) end: Option<Instant>,
-    /// Bytes of responses that may still be received. Clients may share it.
+    /// Bytes of responses after which no further one is read. Clients may share it.
     pub(super) left: Arc<AtomicUsize>,
     /// TLS on TCP, and the name of the server.
     pub(super) tls: Option<(TlsConnector, ServerName<'static>)>,
@@ -104,6 +104,9 @@ impl AdminClient {
             .header(header::CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::from(json)))
             .map_err(|error| failed(error.into()))?;
+        if self.left.load(Ordering::Relaxed) == 0 {
+            return Err(AdminError::Full);
+        }
         let left = self.end.map(|end| end.saturating_duration_since(Instant::now()));
         let timeout = left.map_or(self.timeout, |left| left.min(self.timeout));
         let send = async { tokio::time::timeout(timeout, self.send(request)).await };
@@ -130,8 +133,7 @@ impl AdminClient {
         };
         let read = async |response: Response<Incoming>| {
             let status = response.status();
-            let max = self.left.load(Ordering::Relaxed).min(MAX_BODY);
-            let body = Limited::new(response.into_body(), max).collect().await?.to_bytes();
+            let body = Limited::new(response.into_body(), MAX_BODY).collect().await?.to_bytes();
             let rest = |left: usize| Some(left.saturating_sub(body.len()));
             let _ = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest);
             Ok((status, body))
@@ -174,8 +176,9 @@ mod tests {
         let mut client = AdminClient::new(address, Duration::from_secs(60)).unwrap();
         client.left = Arc::new(7.into());
         assert_eq!(client.get("/").unwrap(), "hello");
+        assert_eq!(client.get("/").unwrap(), "hello"); // no further one
         let error = client.get("/").unwrap_err().to_string();
-        assert!(error.contains("length limit exceeded"), "{error}");
+        assert!(error.contains("responses of all instances are too large"), "{error}");
     }
 
     #[test]

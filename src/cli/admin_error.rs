@@ -16,6 +16,8 @@ const MAX_SHOWN: usize = 4096;
 pub(super) enum AdminError {
     #[error("the admin address {address}: {source}; start keygate, or correct admin.listen")]
     Exchange { address: ListenAddress, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error("the responses of all instances are too large; ask fewer of them at once")]
+    Full,
     #[error("{host}: {problem}; correct the name, or give an address")]
     Host { host: String, problem: String },
     #[error(

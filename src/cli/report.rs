@@ -56,6 +56,11 @@ struct ReportBody {
     clients: Vec<Value>,
 }
 
+#[derive(Deserialize)]
+struct ReportedHit {
+    last_seen: u64,
+}
+
 pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let config = args.config.path();
     let from = unix_time::now().saturating_sub(args.since.as_secs());
@@ -79,8 +84,11 @@ pub(super) fn run(args: &Args) -> Result<Exit, CliError> {
     let mut output = CliOutput::new();
     if args.json {
         let report: ReportBody = client.get_json("/report")?;
-        let mut recent = report.clients.iter().filter(|row| is_recent(row, from));
-        recent.try_for_each(|row| output.json(row))?;
+        for hit in report.clients {
+            if client.parse_value::<ReportedHit>(&hit)?.last_seen >= from {
+                output.json(&hit)?;
+            }
+        }
     } else {
         client.print(&format!("/report.txt?since={from}"), &mut output)?;
     }
@@ -94,8 +102,8 @@ fn of_instances(args: &Args, config: &Path, from: u64) -> Result<Exit, CliError>
     let reports = responses(args.instances.ask(config, ask)?)?;
     let (all, mut output) = (reports.len(), CliOutput::new());
     let rows = reports.into_iter().flat_map(|(instance, report)| {
-        let recent = report.clients.into_iter().filter(move |row| is_recent(row, from));
-        recent.map(move |row| (instance.clone(), row))
+        let recent = move |row: &Value| number(row, "last_seen") >= Some(from);
+        report.clients.into_iter().filter(recent).map(move |row| (instance.clone(), row))
     });
     let key = |row: &Value| {
         let client = row.get("fingerprint").or(row.get("address"));
@@ -125,10 +133,6 @@ fn of_instances(args: &Args, config: &Path, from: u64) -> Result<Exit, CliError>
     }
     output.flush()?;
     Ok(Exit::Done)
-}
-
-fn is_recent(row: &Value, from: u64) -> bool {
-    number(row, "last_seen") >= Some(from)
 }
 
 /// More workers than a process has. Another version may respond to every number.

@@ -57,6 +57,9 @@ pub(super) fn run(file: &Path) -> Result<Exit, CliError> {
             }
         }
     }
+    if let Some(address) = server.readers_address() {
+        info!(address, "listening for readers");
+    }
     info!(
         address = server.admin_address(),
         workers = config.workers,

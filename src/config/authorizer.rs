@@ -44,7 +44,7 @@ table! {
         /// TLS towards askers; `None` uses none.
         pub tls: Option<AuthorizerTls>,
         pub client_auth: ClientAuthConfig = {} => NextRequest
-            "Checks of the client's certificate, in addition to the host's.",
+            r#"Checks of the client's certificate, in addition to the host's. With `trust_anchors` or `cas`, keygate verifies chain, dates and CRLs of what the host sends, with each question. `trust_anchors` may hold intermediates, because most hosts send the leaf alone. `intermediates` complete the chains of clients. With `mode = "optional"`, a certificate whose key cannot be checked is denied."#,
         /// Limits for askers.
         pub limits: AuthorizerLimits = {},
         pub policy: PolicyConfig as AskedPolicy = {} =>

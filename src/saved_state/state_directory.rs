@@ -29,7 +29,7 @@ pub enum StateDirectoryError {
     Lock(#[source] io::Error),
     /// No file can be created in the directory; often, the directory does not exist.
     #[error(
-        "no file can be created in the directory: {}; create it for the user that runs keygate, for example with `install -d -m 0750 -o keygate DIRECTORY`, or with StateDirectory= in the systemd unit",
+        "no file can be created in the directory: {}; create it, or make it writable, for the user that runs keygate, for example with `install -d -m 0750 -o keygate DIRECTORY`, or with StateDirectory= in the systemd unit",
         cause(.0)
     )]
     NotWritable(#[source] io::Error),

@@ -110,7 +110,7 @@ impl FileSource for CredentialSource {
                 ClientGates::new(waiting, files.clients)
             }
         };
-        let clients = load_clients(files, known, has_same_files, (id, &mut gates), context);
+        let clients = || load_clients(files, known, has_same_files, (id, &mut gates), context);
         let (credentials, rejection) =
             ServiceCredentials::load(files, known_files, clients, context)?;
         if let Some(before) = before

@@ -79,7 +79,7 @@ impl UnitRejection {
                 let unit = if *key == CRLS { CredentialUnit::Crls } else { unit };
                 (unit, source.reason(key))
             } else {
-                // The last step of reading the files of an upstream may fail.
+                // The files of a unit may be usable one by one, and not together.
                 (unit, RejectionReason::Content)
             };
             match units.iter_mut().find(|known| known.unit == unit) {

@@ -47,17 +47,18 @@ pub(crate) struct ServiceCredentials {
 }
 
 impl ServiceCredentials {
-    /// Reads all files for the first time, or under other settings than `before`. `clients` are the
-    /// CAs and CRLs of clients, which have been read.
+    /// Reads all files for the first time, or under other settings than `before`. `clients` reads
+    /// the CAs and CRLs of clients.
     pub(super) fn load<R>(
         files: CredentialFiles<'_>,
         before: Option<(&Self, CredentialFiles<'_>)>,
-        clients: Result<(LastGood<ClientAuth>, R), LoadErrors>,
+        clients: impl FnOnce() -> Result<(LastGood<ClientAuth>, R), LoadErrors>,
         context: LoadContext<'_>,
     ) -> Result<(Self, R), LoadErrors> {
         let known = before.map(|(known, _)| known);
         let server = load(files, known.map(|it| &it.server), context);
         let alternative = load(files, known.map(|it| &it.alternative), context);
+        let clients = clients(); // after the own pairs, because CRLs may take all of the time to wait
         let ticket_secret = load(files, known.map(|it| &it.ticket_secret), context);
         let signing_keys = load(files, known.map(|it| &it.signing_keys), context);
         let upstream = load(files, known.map(|it| &it.upstream), context);

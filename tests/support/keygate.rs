@@ -178,11 +178,14 @@ impl Keygate {
         self.matching_lines(|line| line["message"] == message)
     }
 
-    /// The lines about answers that were not saved. A busy disk is no failure: keygate tries again.
+    /// The lines about state that was not saved. A busy disk is no failure: keygate tries again.
     pub fn failed_saves(&self) -> Vec<Value> {
-        let mut lines = self.lines("answers about keys cannot be saved");
-        lines.retain(|line| !line["error"].as_str().unwrap().starts_with("no result after"));
-        lines
+        const MESSAGES: [&str; 2] =
+            ["answers about keys cannot be saved", "cannot save rollback state"];
+        self.matching_lines(|line| {
+            MESSAGES.iter().any(|message| line["message"] == *message)
+                && !line["error"].as_str().unwrap().contains("no result after")
+        })
     }
 
     /// The log lines so far for which `wanted` is true.

@@ -31,25 +31,40 @@ pub enum BadMessage {
 /// The received part of a message. Memory: at most `max` bytes and one DATA frame.
 #[derive(Debug)]
 pub struct ReceivedMessage {
-    /// The bytes so far, prefix included.
-    bytes: BytesMut,
+    pieces: Pieces,
     max: usize,
+}
+
+#[derive(Debug)]
+enum Pieces {
+    /// The first DATA frame, which mostly has the whole message: no copy.
+    First(Bytes),
+    Several(BytesMut),
 }
 
 impl ReceivedMessage {
     /// An empty part of a message of at most `max` bytes.
     pub fn new(max: usize) -> Self {
-        Self { bytes: BytesMut::new(), max }
+        Self { pieces: Pieces::First(Bytes::new()), max }
     }
 
     /// Adds the next bytes of the stream.
     ///
     /// # Errors
     /// Returns an error if the message is compressed, too long, or followed by more bytes.
-    pub fn push(&mut self, data: &[u8]) -> Result<(), BadMessage> {
-        self.bytes.put_slice(data);
+    pub fn push(&mut self, data: Bytes) -> Result<(), BadMessage> {
+        match &mut self.pieces {
+            Pieces::First(first) if first.is_empty() => *first = data,
+            Pieces::First(first) => {
+                let mut all = BytesMut::with_capacity(first.len().saturating_add(data.len()));
+                all.put_slice(first);
+                all.put_slice(&data);
+                self.pieces = Pieces::Several(all);
+            }
+            Pieces::Several(all) => all.put_slice(&data),
+        }
         let Some(length) = self.length()? else { return Ok(()) };
-        let received = self.bytes.len().saturating_sub(PREFIX);
+        let received = self.bytes().len().saturating_sub(PREFIX);
         if received > length { Err(BadMessage::Several) } else { Ok(()) }
     }
 
@@ -59,13 +74,24 @@ impl ReceivedMessage {
     /// Returns an error if the message is incomplete.
     pub fn finish(self) -> Result<Bytes, BadMessage> {
         let length = self.length()?.ok_or(BadMessage::Incomplete)?;
-        let message = self.bytes.freeze().slice(PREFIX..);
+        let mut all = match self.pieces {
+            Pieces::First(first) => first,
+            Pieces::Several(all) => all.freeze(),
+        };
+        let message = all.split_off(PREFIX.min(all.len()));
         if message.len() == length { Ok(message) } else { Err(BadMessage::Incomplete) }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match &self.pieces {
+            Pieces::First(first) => first,
+            Pieces::Several(all) => all,
+        }
     }
 
     /// The length in the prefix, in bytes. `None` if the prefix is incomplete.
     fn length(&self) -> Result<Option<usize>, BadMessage> {
-        let Some(([flags, length @ ..], _)) = self.bytes.split_first_chunk::<PREFIX>() else {
+        let Some(([flags, length @ ..], _)) = self.bytes().split_first_chunk::<PREFIX>() else {
             return Ok(None);
         };
         match *flags {
@@ -100,7 +126,7 @@ mod tests {
     fn receive(bytes: &[u8], size: usize) -> Result<Bytes, BadMessage> {
         let mut received = ReceivedMessage::new(MAX);
         for piece in bytes.chunks(size) {
-            received.push(piece)?;
+            received.push(Bytes::copy_from_slice(piece))?;
         }
         received.finish()
     }

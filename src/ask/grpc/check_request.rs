@@ -30,8 +30,8 @@ pub(crate) struct DescribedClient {
 
 impl DescribedClient {
     /// The client of a `CheckRequest` and its certificates, leaf first; `None` if it has presented
-    /// none. The certificates are in the field of [`XFCC`] with this `source`, and
-    /// else in `attributes.source.certificate`.
+    /// none. The certificates are in the field [`XFCC`] if `source` is `Xfcc`, and else in
+    /// `attributes.source.certificate`.
     pub(crate) fn read(message: Bytes, source: &CertificateSource) -> (Self, PresentedChain) {
         let is_in_field = *source == CertificateSource::Xfcc;
         let request = CheckRequest::decode(message).ok().and_then(|request| request.attributes);

@@ -86,7 +86,7 @@ impl UnaryCall {
             let _ = self.body.flow_control().release_capacity(length);
             match &mut self.phase {
                 CallPhase::Receiving { message, .. } => {
-                    if let Err(problem) = message.push(&data) {
+                    if let Err(problem) = message.push(data) {
                         self.deny(methods, problem);
                     }
                 }

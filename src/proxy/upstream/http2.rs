@@ -1,7 +1,7 @@
 //! An HTTP/2 connection to a server. Requests share it: each is a stream.
 
 mod head;
-mod peer_settings;
+mod server_settings;
 
 use std::cell::{Cell, RefCell};
 use std::fmt::{self, Debug};
@@ -30,7 +30,7 @@ use keygate_wire::permit::ClientKey;
 
 pub(crate) use self::head::prepare;
 use self::head::response_head;
-use self::peer_settings::PeerSettings;
+use self::server_settings::Http2ServerSettings;
 use super::dial::{ConnectionGuard, Io};
 use crate::config::UpstreamConfig;
 use crate::proxy::message::body::OutgoingRequest;
@@ -67,7 +67,7 @@ pub(crate) struct Http2Connection {
 pub(crate) struct ConnectionId(*const SharedState);
 
 struct SharedState {
-    settings: PeerSettings,
+    settings: Http2ServerSettings,
     window: Rc<SendWindow>,
     has_ended: Cell<bool>,
     /// Whether a request was sent on it.
@@ -96,7 +96,7 @@ impl Http2Connection {
         on_change: impl Fn() + 'static,
     ) -> Result<Self, h2::Error> {
         let shared = Rc::new(SharedState {
-            settings: PeerSettings::default(),
+            settings: Http2ServerSettings::default(),
             window: Rc::default(),
             has_ended: Cell::new(false),
             is_used: Cell::new(false),

@@ -25,12 +25,12 @@ pub(crate) struct RequestSpans {
     /// When the exchange with the upstream began; empty if there was none.
     exchange_began: OnceCell<Instant>,
     failed_attempts: Rc<FailedAttempts>,
-    outcome: RefCell<AttemptEnd>,
+    outcome: RefCell<ExchangeEnd>,
 }
 
 /// The outcome of the exchange with the upstream.
 #[derive(Debug, Default)]
-struct AttemptEnd {
+struct ExchangeEnd {
     server: Option<ServerConfig>,
     status: Option<u16>,
     error: Option<&'static str>,
@@ -74,13 +74,13 @@ impl RequestSpans {
 
     pub(super) fn record_response(&self, server: &ServerConfig, status: StatusCode) {
         let (server, status) = (Some(server.clone()), Some(status.as_u16()));
-        self.outcome.replace(AttemptEnd { server, status, error: None });
+        self.outcome.replace(ExchangeEnd { server, status, error: None });
     }
 
     pub(super) fn record_failure(&self, failure: &RequestFailure) {
         let error = failure.error.kind().map_or(CLIENT_FAULT, |kind| kind.as_str());
         let server = failure.server.clone();
-        self.outcome.replace(AttemptEnd { server, status: None, error: Some(error) });
+        self.outcome.replace(ExchangeEnd { server, status: None, error: Some(error) });
     }
 
     /// Records that the response, or the tunnel after it, broke off.
@@ -106,7 +106,7 @@ impl RequestSpans {
                 exchanges.push(FinishedExchange { began, ended, server, status: None, error });
                 began = ended;
             }
-            let AttemptEnd { server, status, error } = self.outcome.take();
+            let ExchangeEnd { server, status, error } = self.outcome.take();
             // No failure and no complete response: the client ended first.
             let is_cut = status.is_none() || !values.is_complete.get();
             let error = error.or_else(|| is_cut.then_some(CLIENT_FAULT));

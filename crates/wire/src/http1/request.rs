@@ -2,7 +2,7 @@
 //! written.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, Write as _};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -184,7 +184,7 @@ fn encode<B>(
     match framing {
         None => {}
         Some(UploadFraming::Bytes(length)) => {
-            push_line(head, &header::CONTENT_LENGTH, &(*length).into());
+            let _ = write!(head, "content-length: {length}\r\n"); // a Vec takes every write
         }
         Some(UploadFraming::Chunks(_)) => {
             head.extend_from_slice(b"transfer-encoding: chunked\r\n");

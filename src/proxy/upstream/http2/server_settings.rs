@@ -10,7 +10,7 @@ use tokio::sync::SetOnce;
 const MAX_HEADER_LIST_SIZE: u16 = 6;
 /// The settings in the frames of the server.
 #[derive(Debug)]
-pub(super) struct PeerSettings {
+pub(super) struct Http2ServerSettings {
     frames: RefCell<ServerFrames>,
     pub(super) have_arrived: Cell<bool>,
     /// Set after h2 has processed the first SETTINGS.
@@ -19,14 +19,14 @@ pub(super) struct PeerSettings {
     pub(super) max_header_list: Cell<usize>,
 }
 
-impl Default for PeerSettings {
+impl Default for Http2ServerSettings {
     fn default() -> Self {
         let (frames, have_arrived, is_applied) = Default::default();
         Self { frames, have_arrived, is_applied, max_header_list: Cell::new(usize::MAX) }
     }
 }
 
-impl PeerSettings {
+impl Http2ServerSettings {
     pub(super) fn record_read(&self, bytes: &[u8], window: &SendWindow) {
         self.frames.borrow_mut().read(bytes, |frame| match frame {
             ServerFrame::Setting(MAX_HEADER_LIST_SIZE, size) => {
