@@ -1,5 +1,8 @@
-use keygate_core::guard::{Decision, NameCheck, WeakCheck, Weakness};
+use keygate_core::guard::{Decision, JudgedAt, Judgement, NameCheck, Verdict, WeakCheck, Weakness};
+use keygate_core::tls::CertificateSummary;
+use rustls::pki_types::CertificateDer;
 
+use super::hit::found_chain;
 use super::*;
 
 fn address(number: usize) -> IpAddr {

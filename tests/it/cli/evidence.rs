@@ -1,6 +1,6 @@
 //! The folder with the evidence about a key.
 //!
-//! Guards: `ask` in `src/cli/evidence.rs`, `found_chain` in `src/recent_hits.rs`.
+//! Guards: `ask` in `src/cli/evidence.rs`, `found_chain` in `src/recent_hits/hit.rs`.
 
 use std::fs::{metadata, read, read_to_string, rename, write};
 use std::os::unix::fs::PermissionsExt;
